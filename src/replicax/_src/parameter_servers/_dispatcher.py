@@ -19,12 +19,7 @@ from replicax._src._errors import WorkerLostError, add_note
 from replicax._src._warnings import warn
 from replicax._src.cluster import imported_ray
 from replicax._src.parameter_servers._coordinator_view import CoordinatorView
-from replicax._src.parameter_servers._packing import (
-    numbers,
-    packed,
-    state_on_servers,
-    unpacked,
-)
+from replicax._src.parameter_servers._packing import known_optimizer, numbers, packed, unpacked
 from replicax._src.parameter_servers._remote_value import RemoteValue, cancelled
 from replicax._src.parameter_servers._servers import ActorHandle
 from replicax._src.parameter_servers._staleness import Staleness, StalenessLimit
@@ -36,24 +31,37 @@ _AT_ONCE = 2  # messages that a worker has been sent, so that it always has the 
 _IN_A_MESSAGE = 16  # functions
 _SECONDS_OF_A_MESSAGE = 0.02  # that the functions usually take
 _ATTEMPTS = 20  # workers that may be lost while one function runs
+_SUSPICIOUS = 3  # of them
 _GIVEN_UP = 3  # workers that a function may stand still on
 _WATCHED_EVERY = 1.0  # seconds
 _STILL = 60.0  # seconds without any progress, after which `join` says what runs
+_CLOSED_WITHIN = 5.0  # seconds
 _GRACE = 2.0  # seconds, for functions that run when another one has failed
 
 
 @final
 class Closure:
-    """A function that was scheduled."""
+    """A function that was scheduled.
+
+    Attributes:
+      kept: what references in it lead to.
+    """
 
     def __init__(
-        self, token: str, function: int, code: bytes, arguments: bytes, value: RemoteValue
+        self,
+        token: str,
+        function: int,
+        code: bytes,
+        arguments: bytes,
+        value: RemoteValue,
+        kept: Sequence[object] = (),
     ):
         self.token = token
         self.function = function
         self.code = code
         self.arguments = arguments
         self.value = value
+        self.kept = kept
         self.attempts = 0
         self.given_up = 0  # attempts that took too long
         self.round = 0  # how many errors had been raised when it began
@@ -132,9 +140,10 @@ class Dispatcher:
         with self._changed:
             self._cancel()
             self._changed.notify_all()
+        deadline = time.monotonic() + _CLOSED_WITHIN  # for functions that run
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(timeout=5)
+                thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
     # ------------------------------------------------------------------ the coordinator's side
 
@@ -216,26 +225,34 @@ class Dispatcher:
     # ------------------------------------------------------------------ the workers' side
 
     def _serve(self, lane: _Lane) -> None:
-        while closures := self._take(lane):
-            lost = None
-            left = list(closures)  # those that have not ended
-            try:
-                lost = self._try(lane, left)
-            except BaseException as error:  # such as that the cluster is gone
-                for closure in left:
-                    closure.value.fail(error)
-                self._fail(error, closures[0].round)
-                left.clear()
-            finally:
-                with self._changed:
-                    for closure in closures:
-                        del self._running[closure.token]
-                        self._limit.end(closure.token)
-                    for closure in reversed(left):
-                        self._give_back(closure)
-                    self._changed.notify_all()
-            if lost is not None:
-                self._revive(imported_ray(), lane, lost)
+        while self._serve_next(lane):
+            pass  # nothing of functions that have run is kept here
+
+    def _serve_next(self, lane: _Lane) -> bool:
+        """Sends a worker what it runs next; returns whether there was something."""
+        closures = self._take(lane)
+        if not closures:
+            return False
+        lost = None
+        left = list(closures)  # those that have not ended
+        try:
+            lost = self._try(lane, left)
+        except BaseException as error:  # such as that the cluster is gone
+            for closure in left:
+                closure.value.fail(error)
+            self._fail(error, closures[0].round)
+            left.clear()
+        finally:
+            with self._changed:
+                for closure in closures:
+                    del self._running[closure.token]
+                    self._limit.end(closure.token)
+                for closure in reversed(left):
+                    self._give_back(closure)
+                self._changed.notify_all()
+        if lost is not None:
+            self._revive(imported_ray(), lane, lost)
+        return True
 
     def _take(self, lane: _Lane) -> list[Closure]:
         """Returns the functions that a worker is sent next; none at the end."""
@@ -296,11 +313,7 @@ class Dispatcher:
             except ray.exceptions.RayActorError as error:
                 for closure in left:
                     closure.attempts += 1
-                if left[0].attempts >= _ATTEMPTS:
-                    raise WorkerLostError(
-                        f"{left[0].value!r} was running on {_ATTEMPTS} workers that were lost, and "
-                        f"is not tried again. The last one: {str(error).splitlines()[0]}"
-                    ) from None
+                self._tell_who_is_lost(left[0], str(error).splitlines()[0])
                 return lives
             except ray.exceptions.GetTimeoutError:
                 self._give_up(ray, lane, left[0])
@@ -318,6 +331,20 @@ class Dispatcher:
                 if not left or not self._is_wanted(left[0]):
                     return None
         return None
+
+    def _tell_who_is_lost(self, closure: Closure, reason: str) -> None:
+        """Warns of a function that was lost with several workers: perhaps it ends them."""
+        text = f"{closure.value!r} was running on {closure.attempts} workers that were lost"
+        if closure.attempts >= _ATTEMPTS:
+            raise WorkerLostError(
+                f"{text}, and is not tried again. The last one: {reason}"
+            ) from None
+        if closure.attempts == _SUSPICIOUS:
+            warn(
+                f"{text}; it runs again elsewhere, {_ATTEMPTS} times at most. If it is the reason, "
+                f"look for memory that it needs, or code that ends its process. The last one: "
+                f"{reason}"
+            )
 
     def _give_up(self, ray: ModuleType, lane: _Lane, closure: Closure) -> None:
         """Ends a worker on which a function stands still, and lets Ray start it again."""
@@ -418,12 +445,10 @@ class Dispatcher:
         strategy = self._strategy()
         assert strategy is not None  # the coordinator holds it
         with self._building:
-            if state_on_servers(optimizer) is None:
+            if known_optimizer(optimizer) is None:
                 with strategy.scope():
                     optimizer.build(unpacked(structure))
-        state = state_on_servers(optimizer)
-        told = (state.server_name, state.variables)
-        return {number: packed(told, self._strategy_id, "The optimizer")}
+        return {number: packed(known_optimizer(optimizer), self._strategy_id, "The optimizer")}
 
     # ------------------------------------------------------------------ lost servers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, final
 
 import numpy as np
@@ -13,6 +13,7 @@ from replicax._src._typing import override
 from replicax._src.parameter_servers._messages import (
     Assignment,
     Gradient,
+    KnownOptimizer,
     OptimizerSpec,
     Part,
     Push,
@@ -30,9 +31,9 @@ def tell_servers(
     strategy: Any,
     spec: OptimizerSpec,
     name: str,
-    variables: Sequence[Variable],
+    variables: list[Variable],
     slots: Iterable[tuple[int | None, str, Variable]],
-) -> str:
+) -> KnownOptimizer:
     """Tells the servers of an optimizer whose state they have.
 
     Args:
@@ -43,7 +44,7 @@ def tell_servers(
       slots: the state: the position of the variable that it belongs to or None, a label, itself.
 
     Returns:
-      The name by which the servers know it.
+      What workers have to know of it.
     """
     shared: dict[str, Spec] = {}
     own: dict[int, dict[str, list[Spec]]] = defaultdict(dict)
@@ -76,7 +77,7 @@ def tell_servers(
             for server, found in parts.items()
         },
     )
-    return server_name
+    return KnownOptimizer(server_name, variables, tuple(sorted(parts)) if shared else ())
 
 
 @final
@@ -94,7 +95,7 @@ class ServerOptimizerState(OptimizerState):
         tree: Any = None,
     ):
         super().__init__(transformation, variables, strategy, name, iterations, initial_slots, tree)
-        self.server_name = tell_servers(
+        self.known = tell_servers(
             strategy,
             OptimizerSpec(transformation, [v.constraint for v in variables], tree, [], {}),
             name,
@@ -114,14 +115,15 @@ class ServerOptimizerState(OptimizerState):
                         found[server].append(each)
         (count,) = pieces_of(self.iterations)
         one = Assignment(count.spec.key, Change.ADD, np.ones((), count.dtype))
-        servers = {*found, *count.spec.servers}
+        name, _, counting = self.known
+        updating = {*found, *counting}
         pushes = {
             server: Push(
                 None,
                 None,
                 [one] if server in count.spec.servers else [],
-                [Update(self.server_name, found[server])] if server in found else [],
+                [Update(name, found[server])] if server in updating else [],
             )
-            for server in servers
+            for server in {*updating, *count.spec.servers}
         }
         self.strategy.extended.view.push(pushes)

@@ -19,6 +19,7 @@ from replicax._src.parameter_servers._coordinator_view import CoordinatorView
 from replicax._src.parameter_servers._optimizer_state import ServerOptimizerState
 from replicax._src.parameter_servers._packing import Place, Referred, numbers, strategy_there
 from replicax._src.parameter_servers._partitioners import Partitioner
+from replicax._src.parameter_servers._parts import server_numbers
 from replicax._src.parameter_servers._server_holder import ServerHolder
 from replicax._src.parameter_servers._sharded import ShardedVariable, offsets_of
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
@@ -86,6 +87,7 @@ class ParameterServerExtended(StrategyExtended):
         super().__init__(container_strategy)
         jobs = _jobs(cluster_resolver)
         self._cluster_resolver = cluster_resolver
+        self.coordinator: Any = None  # a `ClusterCoordinator`
         self._partitioner = variable_partitioner
         resources = getattr(cluster_resolver, "resources", {})
         address = getattr(cluster_resolver, "address", None)
@@ -216,7 +218,11 @@ class ParameterServerExtended(StrategyExtended):
 
     @override
     def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
-        return self.parameter_devices
+        # As each server with some of them needs a copy; others would not see their updates.
+        ours = [each for each in var_list if isinstance(each, ServerVariable | ShardedVariable)]
+        servers = set[int]().union(*map(server_numbers, ours))
+        devices = self.parameter_devices
+        return tuple(devices[server] for server in sorted(servers)) or devices
 
     def look_up(self, table: Variable, ids: ArrayInput) -> Any:
         """Returns rows of a table, as an array: there is no function to give them back."""
