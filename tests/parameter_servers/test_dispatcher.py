@@ -241,3 +241,26 @@ def test_functions_of_several_threads_have_one_number_each():
         thread.join()
     assert len({tuple(each) for each in found}) == 1
     assert numbers.find(found[0][7]) is functions[7]
+
+
+def test_a_worker_that_is_not_started_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """There is no other one: that is an error, until it is there."""
+    monkeypatch.setattr(_dispatcher, "_STARTED_WITHIN", 0.0)
+    cluster.before += [fails(Lost())]
+    is_there = threading.Event()
+
+    def ready(method: Any) -> int:
+        if not is_there.is_set():
+            raise Lost()
+        return method()
+
+    cluster.actor.around["ready"] = ready
+    closure = cluster.closure(int)
+    with pytest.warns(UserWarning, match="Worker 0 was lost, and is not started again: .*other"):
+        cluster.dispatcher.put(closure)
+        with pytest.raises(rx.errors.WorkerLostError, match="There is no other worker"):
+            cluster.dispatcher.join()
+    with pytest.raises(rx.errors.CancelledError):
+        closure.value.fetch()
+    is_there.set()
+    assert result(cluster, int) == 0

@@ -143,3 +143,9 @@ def test_the_sum_of_gradients(dtype: Any):
         assert (found.rows is None) == any(each is whole for each in given)
         np.testing.assert_array_equal(dense(found), sum(map(dense, given)))
     assert summed([whole]) is whole
+
+
+def test_an_embedding_lookup_takes_one_table():
+    parts = [np.zeros((2, 3)), np.ones((2, 3))]
+    with pytest.raises(TypeError, match="takes one table; got a list of 2 .*the table itself"):
+        rx.nn.embedding_lookup(parts, [3])

@@ -35,6 +35,7 @@ _SUSPICIOUS = 3  # of them
 _GIVEN_UP = 3  # workers that a function may stand still on
 _WATCHED_EVERY = 1.0  # seconds
 _STILL = 60.0  # seconds without any progress, after which `join` says what runs
+_STARTED_WITHIN = 60.0  # seconds, for a worker that was lost
 _CLOSED_WITHIN = 5.0  # seconds
 _GRACE = 2.0  # seconds, for functions that run when another one has failed
 
@@ -77,6 +78,8 @@ class _Lane:
         self.actor = actor
         self.lock = threading.RLock()
         self.known: set[int] = set()  # the functions that it has
+        self.is_down = False  # lost, and being started again
+        self.is_gone = False  # for long
         self.made = 0  # values of its own, of those that all workers are to have
         self.lives = 0
 
@@ -258,7 +261,7 @@ class Dispatcher:
         """Returns the functions that a worker is sent next; none at the end."""
         with self._changed:
             while not self._is_closed.is_set():
-                if self._queue and self._limit.admits(self._queue[0].function):
+                if self._queue and not lane.is_down and self._limit.admits(self._queue[0].function):
                     taken = [self._queue.popleft() for _ in range(self._count())]
                     for closure in taken:
                         closure.round = self._round
@@ -419,16 +422,35 @@ class Dispatcher:
 
     def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
         """Waits until a worker that was lost has been started again."""
-        with lane.lock:
-            if lane.lives != lives:
-                return
-            while not self._is_closed.is_set():
-                try:
-                    ray.get(lane.actor.ready.remote())
-                    break
-                except ray.exceptions.RayActorError:
-                    time.sleep(0.05)
-            self._started_again(lane, lives)
+        with self._changed:
+            if lane.lives != lives or lane.is_down:
+                return  # another thread does it, or has done it
+            lane.is_down = True
+        limit = time.monotonic() + _STARTED_WITHIN
+        while not self._is_closed.is_set():
+            try:
+                ray.get(lane.actor.ready.remote(), timeout=_WATCHED_EVERY)
+                break
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                if time.monotonic() > limit:
+                    self._tell_who_is_gone(lane, str(error))
+                self._is_closed.wait(0.05)
+        self._started_again(lane, lives)
+        with self._changed:
+            lane.is_down = lane.is_gone = False
+            self._changed.notify_all()
+
+    def _tell_who_is_gone(self, lane: _Lane, reason: str) -> None:
+        """Warns that a worker is not started again; if there is no other one, that is an error."""
+        text = (
+            f"Worker {lane.index} was lost, and is not started again: "
+            f"{reason.strip().splitlines()[-1] if reason.strip() else 'Ray has no room for it'}"
+        )
+        if not lane.is_gone:
+            lane.is_gone = True
+            warn(f"{text}. Functions run on other workers; Ray goes on trying.")
+        if self._queue and all(each.is_gone for each in self._lanes):
+            self._fail(WorkerLostError(f"{text}. There is no other worker."))
 
     def _started_again(self, lane: _Lane, lives: int) -> None:
         """Takes note that a worker has nothing of what its earlier process had."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, final
 
+import jax
 import numpy as np
 
 from replicax._src._typing import override
@@ -21,6 +22,8 @@ from replicax._src.parameter_servers._messages import (
 )
 from replicax._src.parameter_servers._packing import packed
 from replicax._src.parameter_servers._parts import gradients_of, pieces_of
+from replicax._src.parameter_servers._shard_info import ShardInfo
+from replicax._src.parameter_servers._sharded import ShardedVariable
 from replicax._src.parameter_servers._variable import Spec
 from replicax._src.training import OptimizerState
 from replicax._src.values import array_here
@@ -81,6 +84,30 @@ def tell_servers(
 
 
 @final
+class _FirstValue:
+    """What some state starts from."""
+
+    def __init__(self, state: ServerOptimizerState, path: Any, owner: int | None):
+        """
+        Args:
+          state: of the optimizer.
+          path: which of it.
+          owner: the position of the variable that it belongs to; None if it belongs to none.
+        """
+        self._state = state
+        self._path = path
+        self._position = owner or 0
+
+    def __call__(self, shard_info: ShardInfo | None = None) -> Any:
+        """Returns it for the part of the variable that begins where this one does, or the first."""
+        variable = self._state.variables[self._position]
+        piece = pieces_of(variable)[0]
+        if shard_info is not None and isinstance(variable, ShardedVariable):
+            piece = variable.variables[variable.offsets.index(shard_info.offset[0])]
+        return self._state.first_value(self._path, self._position, piece.value())
+
+
+@final
 class ServerOptimizerState(OptimizerState):
     """The variables of the state; the servers are told of the transformation."""
 
@@ -102,6 +129,48 @@ class ServerOptimizerState(OptimizerState):
             variables,
             [(owner, label, slot) for _, owner, label, slot in self.slots()],
         )
+
+    @property
+    def _is_by_part(self) -> bool:
+        return any(isinstance(variable, ShardedVariable) for variable in self.variables)
+
+    @override
+    def _initial_whole(self) -> Any:
+        # With variables in parts only what it is like: it is made part by part, so that this
+        # process never needs room for all of a table.
+        if not self._is_by_part:
+            return super()._initial_whole()
+        looks = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in self.variables]
+        return jax.eval_shape(self._init, looks)
+
+    @override
+    def _slot_variable(self, leaf: Any, path: Any, owner: int | None, **kwargs: object) -> Variable:
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return super()._slot_variable(leaf, path, owner, **kwargs)
+        first = _FirstValue(self, path, owner)
+        if owner is None:
+            return super()._slot_variable(first(), path, owner, **kwargs)
+        kwargs.update(shape=leaf.shape, dtype=leaf.dtype)
+        return super()._slot_variable(first, path, owner, **kwargs)
+
+    @override
+    def reset(self) -> None:
+        if not self._is_by_part:
+            super().reset()
+            return
+        for slot, path, owner in zip(self.state, self._rule.paths, self._owners, strict=True):
+            first = _FirstValue(self, path, owner)
+            if isinstance(slot, ShardedVariable):
+                for piece, start in zip(slot.variables, slot.offsets):
+                    piece.assign(first(ShardInfo(piece.shape, (start,))))
+            else:
+                slot.assign(first())
+
+    def first_value(self, path: Any, position: int, value: jax.Array) -> Any:
+        """Returns what some state starts from, for a variable with this value."""
+        alone = [value if index == position else None for index in range(len(self.variables))]
+        found, _ = jax.tree_util.tree_flatten_with_path(self._init(alone))
+        return next(leaf for at, leaf in found if at == path)
 
     @override
     def update(self, gradients: list[Any]) -> None:

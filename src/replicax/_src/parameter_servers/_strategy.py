@@ -21,6 +21,7 @@ from replicax._src.parameter_servers._packing import Place, Referred, numbers, s
 from replicax._src.parameter_servers._partitioners import Partitioner
 from replicax._src.parameter_servers._parts import server_numbers
 from replicax._src.parameter_servers._server_holder import ServerHolder
+from replicax._src.parameter_servers._shard_info import made_in_parts
 from replicax._src.parameter_servers._sharded import ShardedVariable, offsets_of
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.parameter_servers._worker_data import DatasetOfWorkers, of_dataset, of_function
@@ -148,14 +149,15 @@ class ParameterServerExtended(StrategyExtended):
     def _new_variable(self, kwargs: dict[str, Any]) -> Any:
         if self._partitioner is None:
             return self._on(self._next_server(), kwargs)
-        value = initial_value(kwargs)
-        kwargs = {**kwargs, "initial_value": value}
+        made = made_in_parts(kwargs)
+        value: Any = initial_value(kwargs) if made is None else made.whole
         parts = self._number_of_parts(value)
+        if made is None:
+            kwargs = {**kwargs, "initial_value": value}
         if parts == 1:
             return self._on(self._next_server(), kwargs)
-        return self._in_parts(
-            offsets_of(value.shape[0], parts), lambda index: self._next_server(), kwargs
-        )
+        offsets = offsets_of(value.shape[0], parts)
+        return self._in_parts(offsets, lambda index: self._next_server(), kwargs)
 
     def _number_of_parts(self, value: Any) -> int:
         if not value.shape or self._partitioner is None:
@@ -184,14 +186,20 @@ class ParameterServerExtended(StrategyExtended):
         def make_part(index: int, name: str, value: Any) -> ServerVariable:
             return self._on(servers(index), {**common, "name": name, "initial_value": value})
 
-        made = ShardedVariable(self.view, make_part, lambda shape, dtype: offsets, **kwargs)
+        by_part = made_in_parts(kwargs)
+        if by_part is None:
+            made = ShardedVariable(self.view, make_part, lambda shape, dtype: offsets, **kwargs)
+        else:
+            made = ShardedVariable.part_by_part(self.view, make_part, offsets, by_part, **kwargs)
         self._place.remember(made)
         return made
 
     def _beside_parts(self, primary: ShardedVariable, kwargs: dict[str, Any]) -> Any:
         """Returns a variable whose rows are where those of another are, if it has as many."""
-        value = initial_value(kwargs)
-        kwargs = {**kwargs, "initial_value": value}
+        made = made_in_parts(kwargs)
+        value: Any = initial_value(kwargs) if made is None else made.whole
+        if made is None:
+            kwargs = {**kwargs, "initial_value": value}
         if value.shape[:1] != primary.shape[:1]:
             servers = {server for piece in primary.variables for server in piece.spec.servers}
             return self._on(tuple(sorted(servers)), kwargs)
