@@ -35,10 +35,16 @@ class MadeInParts(NamedTuple):
     whole: jax.ShapeDtypeStruct
     make: Callable[[ShardInfo], Any]
 
-    def part(self, start: int, stop: int) -> Any:
+    def all(self) -> jax.Array:
+        """Makes it as one part."""
+        return self._made(ShardInfo(self.whole.shape, tuple(0 for _ in self.whole.shape)))
+
+    def part(self, start: int, stop: int) -> jax.Array:
         """Makes the rows from one number to another."""
         rest = self.whole.shape[1:]
-        info = ShardInfo((stop - start, *rest), (start, *(0 for _ in rest)))
+        return self._made(ShardInfo((stop - start, *rest), (start, *(0 for _ in rest))))
+
+    def _made(self, info: ShardInfo) -> jax.Array:
         value = jnp.asarray(self.make(info), self.whole.dtype)
         if value.shape != info.shape:
             raise ValueError(

@@ -147,13 +147,13 @@ class ParameterServerExtended(StrategyExtended):
         return (next(self._turns) % len(self.view.servers),)
 
     def _new_variable(self, kwargs: dict[str, Any]) -> Any:
-        if self._partitioner is None:
-            return self._on(self._next_server(), kwargs)
         made = made_in_parts(kwargs)
+        if made is None and self._partitioner is None:
+            return self._on(self._next_server(), kwargs)
         value: Any = initial_value(kwargs) if made is None else made.whole
         parts = self._number_of_parts(value)
-        if made is None:
-            kwargs = {**kwargs, "initial_value": value}
+        if made is None or parts == 1:
+            kwargs = {**kwargs, "initial_value": value if made is None else made.all()}
         if parts == 1:
             return self._on(self._next_server(), kwargs)
         offsets = offsets_of(value.shape[0], parts)
