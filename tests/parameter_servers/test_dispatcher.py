@@ -224,7 +224,7 @@ def test_variables_of_other_arguments_are_not_read(cluster: Cluster):
 
 def test_a_function_that_is_lost_several_times_is_named(cluster: Cluster):
     cluster.before += [fails(Lost()) for _ in range(3)]
-    with pytest.warns(UserWarning, match="RemoteValue of t.* on 3 workers .* memory .*"):
+    with pytest.warns(UserWarning, match="RemoteValue of t.* to 3 workers .* memory .*"):
         assert result(cluster, int) == 0
 
 

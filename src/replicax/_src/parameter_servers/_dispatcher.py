@@ -236,7 +236,7 @@ class Dispatcher:
         closures = self._take(lane)
         if not closures:
             return False
-        lost = None
+        lost, revives = None, False
         left = list(closures)  # those that have not ended
         try:
             lost = self._try(lane, left)
@@ -252,8 +252,10 @@ class Dispatcher:
                     self._limit.end(closure.token)
                 for closure in reversed(left):
                     self._give_back(closure)
+                if lost == lane.lives and not lane.is_down:  # else another thread revives it
+                    lane.is_down = revives = True
                 self._changed.notify_all()
-        if lost is not None:
+        if lost is not None and revives:
             self._revive(imported_ray(), lane, lost)
         return True
 
@@ -337,7 +339,7 @@ class Dispatcher:
 
     def _tell_who_is_lost(self, closure: Closure, reason: str) -> None:
         """Warns of a function that was lost with several workers: perhaps it ends them."""
-        text = f"{closure.value!r} was running on {closure.attempts} workers that were lost"
+        text = f"{closure.value!r} was sent to {closure.attempts} workers that were lost"
         if closure.attempts >= _ATTEMPTS:
             raise WorkerLostError(
                 f"{text}, and is not tried again. The last one: {reason}"
@@ -422,10 +424,6 @@ class Dispatcher:
 
     def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
         """Waits until a worker that was lost has been started again."""
-        with self._changed:
-            if lane.lives != lives or lane.is_down:
-                return  # another thread does it, or has done it
-            lane.is_down = True
         limit = time.monotonic() + _STARTED_WITHIN
         while not self._is_closed.is_set():
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -145,7 +145,7 @@ class KnownOptimizer(NamedTuple):
     """
 
     server_name: str
-    variables: list[Variable]
+    variables: Sequence[Variable]
     counting: tuple[int, ...]
 
 
