@@ -3,8 +3,6 @@
 import argparse
 import importlib.util
 import io
-import os
-import signal
 import sys
 
 _DESCRIPTION = """\
@@ -48,12 +46,6 @@ def migrate(arguments: argparse.Namespace) -> int:
     for stream in (sys.stdout, sys.stderr):  # of lines and names that a terminal has no letters for
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    try:
-        status = _command.run(
-            arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
-        )
-        sys.stdout.flush()
-    except BrokenPipeError:  # as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    return status
+    return _command.run(
+        arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
+    )
