@@ -206,6 +206,10 @@ def _name(fn: object) -> str:
     return getattr(fn, "__qualname__", repr(fn))
 
 
+def _type_name(value: object) -> str:
+    return "jax.Array" if isinstance(value, jax.Array) else type(value).__name__
+
+
 def _culprit(fn: Callable[..., object], args: tuple[object, ...]) -> str:
     """Returns which of the things that a function refers to cannot be pickled."""
     named = {f"argument {number}": value for number, value in enumerate(args)}
@@ -218,7 +222,7 @@ def _culprit(fn: Callable[..., object], args: tuple[object, ...]) -> str:
         try:
             _pickled(value)
         except Exception:
-            return f"{name} (a {type(value).__name__})"
+            return f"{name} (of type {_type_name(value)})"
     return "something that it refers to"
 
 
@@ -236,7 +240,7 @@ def _pickled(value: object, arrays_as: Callable[[Any], object] | None = None) ->
             if isinstance(obj, jax.Array) and arrays_as is not None:
                 return _same, (arrays_as(obj),)
             if isinstance(obj, jax.Array | DistributedValues | Strategy):
-                raise TypeError(f"a {type(obj).__name__} belongs to the process that made it")
+                raise TypeError(f"{_type_name(obj)} objects belong to the process that made them")
             return super().reducer_override(obj)
 
     buffer = io.BytesIO()
