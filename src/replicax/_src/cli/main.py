@@ -45,14 +45,14 @@ def _run(arguments: list[str]) -> int:
     launching = commands.add_parser("launch", help="run a script in several workers")
     add_launch_options(launching)
     doctoring = commands.add_parser(
-        "doctor", help="look at devices, versions, network and cluster; say what is wrong"
+        "doctor", help="check devices, versions, network and cluster, and say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
     planning = commands.add_parser(
-        "plan", help="tell what a script would need on hardware that is not here"
+        "plan", help="tell what a script needs on hardware that you do not have"
     )
-    replaying = commands.add_parser("replay", help="run a recorded step again, and look at it")
-    converting = commands.add_parser("convert", help="write a checkpoint in another form")
+    replaying = commands.add_parser("replay", help="run a recorded step again")
+    converting = commands.add_parser("convert", help="convert a checkpoint to another format")
     migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
     add_migrate_options(migrating)
 
