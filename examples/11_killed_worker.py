@@ -89,6 +89,6 @@ with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as ma
         if state.step == options.kill_at and not is_first and not restored:  # new
             os.kill(os.getpid(), signal.SIGKILL)  # new
 if is_first:
-    print(f"stops after step {state.step}; its checkpoints are in {options.checkpoints}")
+    print(f"stops after step {state.step}; to begin again, remove {options.checkpoints}")
     digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights))  # new
     print(f"weights {digest.hexdigest()[:12]}")  # new
