@@ -31,7 +31,11 @@ FAULTS = {
         BAD_STEP,
         "Step 6: Variable 'output:0', float32[8], is not the same on all replicas. Compared with "
         "replica 0 (worker 0, CPU:0):\n  replica 3 (worker 3, CPU:0): 8 of 8 elements differ",
-        [f"step {BAD_STEP}: the gradient of", "on replica 3 had another value"],
+        [
+            "before step 6, not by the function: output:0 was changed on worker 3 alone",
+            f"step {BAD_STEP}: the gradient of",
+            "on replica 3 had another value",
+        ],
     ),
     "bit": (
         BAD_STEP,

@@ -46,13 +46,13 @@ class Call:
         program = self._function._programs.find(body, self._strategy, self._frame, arguments)
         return program.examined(arguments) if isinstance(program, Program) else str(program)
 
-    def changed(
+    def variables(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Sequence[Variable] | None:
-        """Returns the variables that the program of the call changes; None if there is none."""
+    ) -> tuple[Sequence[Variable], Sequence[Variable]] | None:
+        """Returns what the program of the call changes, and reads alone; None if there is none."""
         try:
             arguments = Arguments(args, kwargs)
         except Uneven:
             return None
         program = self._function._programs.find(body, self._strategy, self._frame, arguments)
-        return program.changed() if isinstance(program, Program) else None
+        return program.variables() if isinstance(program, Program) else None
