@@ -18,7 +18,8 @@ FAULTS = {
         "worker 2: the gradient of kernel:0 on replica 2 (given to the optimizer at faulty.py:",
         [
             "nan on replica 2, row 1 of its share",
-            "it is row 1 of element 6 of the data of worker 2",
+            "it is row 1 of element 6 of the data of worker 2 (rows from 0): "
+            "record 21 of rows-2.bin",
             "hidden = jnp.tanh(x @ self.kernel)",
         ],
     ),

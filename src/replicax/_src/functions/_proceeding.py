@@ -10,7 +10,7 @@ from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._observing import Examined
 from replicax._src.functions._program import Program
 from replicax._src.functions._retry import Uneven
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, VariableGone
 
 if TYPE_CHECKING:
     from replicax._src.functions._function import Function
@@ -54,5 +54,10 @@ class Call:
             arguments = Arguments(args, kwargs)
         except Uneven:
             return None
-        program = self._function._programs.find(body, self._strategy, self._frame, arguments)
-        return program.variables() if isinstance(program, Program) else None
+        programs = self._function._programs
+        program = programs.find(body, self._strategy, self._frame, arguments)
+        try:
+            return program.variables() if isinstance(program, Program) else None
+        except VariableGone:  # of an observer before this one
+            programs.clear()
+            return self.variables(body, args, kwargs)

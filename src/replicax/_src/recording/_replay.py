@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -255,21 +256,26 @@ class Replay:
             return ""
         shares = getattr(args[index], "values", None) or [args[index]]
         sizes = [np.shape(each)[0] if np.ndim(each) else 0 for each in shares]
+        value = np.asarray(shares[replica])[row]
         before = sizes[:replica]
         match steps[0].inputs[index]:
-            case ["element", _, int(position), _]:
+            case ["element", int(iterator), int(position), _]:
                 order = self._shares or list(range(len(sizes)))
                 row += sum(size for size, i in zip(sizes, order) if i < order[replica])
-                return f"row {row} of element {position} of the data (rows from 0)"
+                text = f"row {row} of element {position} of the data (rows from 0)"
+                source = self._iterators.get(iterator)
+                return text + _whence([source], value, position, row, len(shares))
         each_has = max(len(shares) // len(steps), 1)
         worker = replica // each_has
         position = steps[worker].positions.get(str(index)) if worker < len(steps) else None
         if position is None:
             return ""
         row += sum(before[worker * each_has :])
+        job = each_has, len(steps), worker
         return (
             f"row {row} of element {position} of the data of worker "
             f"{self._recorded.workers[worker]} (rows from 0)"
+            + _whence([*self._sources, *self._live], value, position, row, *job)
         )
 
     def run_next(self) -> Replayed:
@@ -384,6 +390,25 @@ class Replay:
             "over such a data set. Make the same pipeline over the same data before the recorded "
             f"function is first called.{' ' + reasons[0] if reasons else ''}"
         )
+
+
+def _whence(
+    sources: Sequence[PositionedIterator | None], value: np.ndarray, position: int, *job: int
+) -> str:
+    """Returns which record of which file a row of the data is, as far as that can be told."""
+    for source in dict.fromkeys(each for each in sources if each is not None):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = source.whence(position, *job)
+        except Exception:  # whatever the pipeline raises: it is a remark on the side
+            continue
+        rows = [np.asarray(each, value.dtype) for each in found.leaves if each.dtype.kind in "biuf"]
+        if found.text and any(
+            each.shape == value.shape and each.tobytes() == value.tobytes() for each in rows
+        ):
+            return f": {found.text}"
+    return ""
 
 
 def recorded_results(
