@@ -220,6 +220,10 @@ class Recorder:
         for end in self._ends:
             end()
         atexit.unregister(self._at_exit)
+        _, path = on_disk = last_on_disk(self._checkpoint)
+        if self._step and path is not None and on_disk != self._on_disk:
+            # A program that goes on from there is to know which step it has.
+            self._put({"after": self._step, "checkpoint": path})
         try:
             self._drain()
         finally:
