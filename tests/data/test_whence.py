@@ -1,7 +1,6 @@
 """Where a row of a batch came from: which record of which file."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np

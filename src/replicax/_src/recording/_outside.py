@@ -76,7 +76,9 @@ class Outside:
         if not self._written:
             return []
         self._note_read()
-        written = [each for each in _variables_in(self._written.values()) if id(each) in self._names]
+        written = [
+            each for each in _variables_in(self._written.values()) if id(each) in self._names
+        ]
         written.sort(key=lambda each: id(each) not in self._used)  # those it uses come first
         found: list[tuple[Name, Kept | list[Any]]] = []
         room = _MOST_BYTES
