@@ -124,6 +124,12 @@ class LocalWorkers:
     It works inside the launcher's loop: file descriptors are registered with a selector, with the
     function to call as data. Processes must be started by the main thread, since the kernel ties
     them to the thread that started them.
+
+    Args:
+      selector: Of the loop.
+      log: Where the lines go.
+      on_exit: Called with the rank and the status of a worker that has ended on its own.
+      folders: Which are of no use any more when this process is gone.
     """
 
     def __init__(
@@ -131,10 +137,12 @@ class LocalWorkers:
         selector: selectors.BaseSelector,
         log: Output,
         on_exit: Callable[[int, int], None],
+        folders: Sequence[str] = (),
     ) -> None:
         self._selector = selector
         self._log = log
         self._on_exit = on_exit
+        self._folders = folders
         self._workers: list[Worker] = []
         self._running: list[Worker] = []
         self._process_descriptors: dict[int, int] = {}
@@ -157,7 +165,7 @@ class LocalWorkers:
     def start(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts one more worker."""
         if self._guard is None:
-            self._guard = Guard()
+            self._guard = Guard(self._folders)
         worker = Worker(rank, command, environment)
         self._guard.watch(worker.process.pid)
         self._workers.append(worker)
