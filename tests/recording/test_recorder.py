@@ -308,6 +308,14 @@ def test_steps_go_on_where_a_program_was_restored(tmp_path: Path):
     with again.recorder as recorder:
         again.train(epochs=1, save_every=100)
         assert recorder.step == 4 + 6
+        again.manager.save()  # after the last step
+    again.manager.wait()
+    last = Program(tmp_path)
+    last.manager.restore_or_initialize()
+    with last.recorder as recorder:
+        last.train(epochs=1, save_every=100)
+        assert recorder.step == 10 + 6
+        assert list(rx.debug.load(recorder.save()).steps) == list(range(11, 17))
 
 
 @pytest.mark.parametrize(

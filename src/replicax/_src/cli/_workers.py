@@ -25,7 +25,7 @@ _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+    os.execv(sys.argv[2], sys.argv[2:])
 """
 _READ_SIZE = 65536
 # Gloo says it to everyone in every generation, and nothing silences it.
@@ -94,9 +94,10 @@ def dies_with_us(command: Sequence[str]) -> list[str]:
 
     The kernel ties it to the thread that starts it, which must live as long.
     """
+    python = sys.executable
     if not sys.platform.startswith("linux"):
-        return [sys.executable, *command]
-    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        return [python, *command]
+    return [python, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), python, *command]
 
 
 class Output(Protocol):

@@ -33,8 +33,8 @@ def profile(
         with rx.profile("run/profile"):
             train_step(batch)
 
-    Let the step run once before, or the profile shows how it is compiled. Work that was begun
-    before is waited for at the beginning, and what was begun inside at the end.
+    Run the step once before; otherwise the profile shows mostly compilation. The profile contains
+    all the work that was started in the block, and none from before.
 
     With `steps` the block is the whole loop, and the profile is that of some of its steps:
 
