@@ -196,6 +196,7 @@ class Writer:
         self._bytes.pop(shard)
         part = Part(f"part-{self._token}-{self._count:06d}", len(elements))
         self._count += 1
+        os.utime(self._handle)  # shows that it goes on
         self._shards.setdefault(shard, []).append(part)
         _cache_file.write(os.path.join(self._folder, part.name), elements, (), self._compress)
 
@@ -223,7 +224,12 @@ class Writer:
             file.flush()
             os.fsync(self._handle)
         for part in self._parts():
-            os.stat(os.path.join(self._folder, part.name))  # or somebody has removed it
+            path = os.path.join(self._folder, part.name)
+            if not os.path.exists(path):
+                raise FileNotFoundError(
+                    f"{self._operation}: {path!r} is gone: another program has removed it. Give "
+                    "every program a folder of its own."
+                )
         path = os.path.join(self._folder, INDEX)
         if self._is_shared and not _is_first(self._temporary, path):
             self.give_up()
