@@ -38,6 +38,7 @@ def test_a_box_is_four_lines():
 def test_pages_made_of_other_files():
     pages = dict(all_pages())
     assert "rx.distribute.MirroredStrategy()" in pages["tutorial.md"]
+    assert pages["benchmarks.md"].startswith("# Benchmarks\n\nThis page compares")
     assert "<svg" in pages["benchmarks.md"] and "## [Unreleased]" in pages["changelog.md"]
     listed = link_examples((ROOT / "docs" / "examples.md").read_text(encoding="utf-8"))
     for program in examples():
