@@ -88,8 +88,8 @@ def link_examples(markdown: str) -> str:
 _RESULTS = """\
 # Benchmarks
 
-This page compares replicax with JAX written by hand and with other libraries. `make bench` measures, and
-`benchmarks/README.md` describes each benchmark.
+This page compares replicax with JAX written by hand and with other libraries. `make bench`
+measures, and `benchmarks/README.md` describes each benchmark.
 
 """
 
