@@ -57,6 +57,8 @@ def test_names_break_between_words_only():
     assert breakable(cell) == expected
     with_tags = '<td><code class="a.b"><a href="x.y">x.y</a> &lt;1</code></td>'
     assert breakable(with_tags) == with_tags.replace(">x.y", ">x.<wbr>y")
+    option = breakable("<td><code>x --node-rank 1</code></td>")
+    assert option == '<td><code>x <span class="option">--node-rank</span> 1</code></td>'
     heading = '<h3><span class="doc doc-object-name doc-f">assign_add</span> a_b</h3>'
     assert breakable(heading) == heading.replace("assign_", "assign_<wbr>")
 

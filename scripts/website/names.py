@@ -8,10 +8,11 @@ _PLACE = re.compile(r"<(td|h[1-4])\b.*?</\1>", re.S)
 _NAME = re.compile(r'<code\b.*?</code>|<span class="doc doc-object-name.*?</span>', re.S)
 _TAG = re.compile(r"(<[^>]*>)")
 _MAY_BREAK = re.compile(r"(?<=[._/(=])(?=\w)|(?<=[a-z])(?=[A-Z])")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 def breakable(page: str) -> str:
-    """Lets names break at dots, underscores and capitals, and nowhere else.
+    """Lets names break at dots, underscores and capitals, and nowhere else; options do not.
 
     Args:
       page: the HTML of a page.
@@ -24,5 +25,7 @@ def breakable(page: str) -> str:
 
 def _broken(name: str) -> str:
     parts = _TAG.split(name)
-    parts[::2] = [_MAY_BREAK.sub("<wbr>", text) for text in parts[::2]]
+    for index in range(0, len(parts), 2):
+        text = _MAY_BREAK.sub("<wbr>", parts[index])
+        parts[index] = _OPTION.sub(r'<span class="option">\g<0></span>', text)
     return "".join(parts)
