@@ -7,7 +7,7 @@ import re
 _PLACE = re.compile(r"<(td|h[1-4])\b.*?</\1>", re.S)
 _NAME = re.compile(r'<code\b.*?</code>|<span class="doc doc-object-name.*?</span>', re.S)
 _TAG = re.compile(r"(<[^>]*>)")
-_MAY_BREAK = re.compile(r"(?<=[._/(=])(?=\w)|(?<=[a-z])(?=[A-Z])")
+_MAY_BREAK = re.compile(r"(?<=[._/(=])(?=[A-Za-z_])|(?<=[a-z])(?=[A-Z])")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
