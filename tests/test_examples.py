@@ -202,7 +202,7 @@ def test_a_plan_needs_no_memory_and_tells_what_it_would(tmp_path: Path):
 
 
 def test_a_bad_row_is_trapped_and_found(tmp_path: Path):
-    output = run_python([str(EXAMPLES / "18_find_the_nan.py")], tmp_path)
+    output = run_example("18_find_the_nan.py", tmp_path)
     assert "step 23 was trapped" in output and "step 23: nan, the recorded bits" in output
     assert "argument 0 is not finite: nan on replica 2, row 5 of its share" in output
 

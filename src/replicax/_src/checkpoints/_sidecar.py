@@ -79,7 +79,7 @@ class SidecarEvaluator:
             )
         self.model = model
         self.data = data
-        self.checkpoint_dir = as_path(checkpoint_dir, "checkpoint_dir")
+        self.checkpoint_dir = os.path.abspath(as_path(checkpoint_dir, "checkpoint_dir"))
         self.steps = steps
         self.max_evaluations = max_evaluations
         self.callbacks = list(callbacks or [])

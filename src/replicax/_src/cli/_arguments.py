@@ -183,7 +183,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     position = 0
     while position < len(arguments):
         argument = arguments[position]
-        if argument == "-m" or not argument.startswith("-"):
+        if argument in ("-m", "-") or not argument.startswith("-"):
             break
         if argument == "--":
             return list(arguments[:position]), tuple(arguments[position + 1 :])

@@ -112,6 +112,8 @@ def _without_the_scripts_own(arguments: list[str]) -> tuple[list[str], list[str]
 
 def _launch(options: LaunchOptions, parser: argparse.ArgumentParser) -> int:
     script = options.command[0]
+    if script == "-":
+        parser.error("workers have no standard input to read a script from: write it to a file.")
     if script != "-m" and not os.path.isfile(script):
         parser.error(
             f"there is no file {script!r} in {_working_directory()}. Name a Python script, or a "

@@ -12,6 +12,7 @@ from typing import Any, Self
 import jax
 
 from replicax._src._errors import WrongContextError
+from replicax._src._local_path import absolute_path, is_address
 from replicax._src.context import default_strategy, get_replica_context, get_strategy, world
 from replicax._src.watching._held_values import number_of_workers, worker_number
 
@@ -183,12 +184,12 @@ def _checked_folder(logdir: str | os.PathLike[str]) -> Path:
         name = os.fspath(logdir)
     except TypeError:
         name = None
-    if not isinstance(name, str) or not name or "://" in name:
+    if not isinstance(name, str) or not name or is_address(name):
         raise ValueError(
             f"rx.profile: `logdir` must be a folder of this machine; got {logdir!r}. From there it "
             "can be copied to where you look at it."
         )
-    folder = Path(name)
+    folder = Path(absolute_path(name, "logdir"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
