@@ -245,9 +245,11 @@ class Program:
             plan=plan,
         )
 
-    def changed(self) -> list[Variable]:
-        """Returns the variables that it changes."""
-        return [*self._state.variables(), *(held.alive() for held in self._elsewhere)]
+    def variables(self) -> tuple[list[Variable], list[Variable]]:
+        """Returns the variables that it changes, and those that it reads alone."""
+        changed = [*self._state.variables(), *(held.alive() for held in self._elsewhere)]
+        read = [held.alive() for held in self._read]
+        return changed, [each for each in read if not any(each is other for other in changed)]
 
     def examined(self, arguments: Arguments) -> Examined:
         """Returns the program and what a call with these arguments would give it now."""
