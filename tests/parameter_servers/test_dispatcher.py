@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax._src.parameter_servers import _dispatcher, _worker
+from replicax._src.parameter_servers import _dispatcher, _servers, _worker
 from replicax._src.parameter_servers._dispatcher import Closure
 from replicax._src.parameter_servers._packing import numbers, packed
 from replicax._src.parameter_servers._remote_value import PerWorkerValues, RemoteValue
@@ -264,3 +264,29 @@ def test_a_worker_that_is_not_started_again(cluster: Cluster, monkeypatch: pytes
         closure.value.fetch()
     is_there.set()
     assert result(cluster, int) == 0
+
+
+def test_ray_that_was_shut_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is asked of it: it would start another cluster."""
+    large = cluster.closure(bytes, 100_000)
+    cluster.dispatcher.put(large)
+    cluster.dispatcher.join()
+    monkeypatch.setattr(_servers.imported_ray(), "is_initialized", lambda: False)
+    told = [
+        lambda: result(cluster, int),
+        cluster.dispatcher.join,
+        large.value.fetch,
+        lambda: cluster.found.tell("delete", [0], [1]),
+        lambda: cluster.found.ask_all("ready"),
+    ]
+    for each in told:
+        with pytest.raises(RuntimeError, match="Ray was shut down.*Make another strategy"):
+            each()
+
+
+def test_a_worker_of_a_cluster_that_is_gone(cluster: Cluster):
+    cluster.before += [fails(Lost())]
+    cluster.actor.around["ready"] = lambda method: fails(OSError("no such actor"))()
+    cluster.dispatcher.put(cluster.closure(int))
+    with pytest.raises(OSError, match="no such actor"):
+        cluster.dispatcher.join()
