@@ -325,7 +325,7 @@ def _set_part(variable: Variable, value: jax.Array, dim: int | None) -> None:
         set_whole(variable, value if dim is None else whole_of_parts(value, dim))
 
 
-def state_variable(value: object, **kwargs: object) -> Variable:
+def state_variable(value: object, **kwargs: Any) -> Variable:
     return Variable(value, trainable=False, **kwargs)
 
 
