@@ -21,11 +21,13 @@ from tests.parameter_servers.actors import (
     ID,
     Cluster,
     Lost,
+    adder,
     call,
     call_too,
     fails,
     is_noted,
     note,
+    ray,
 )
 
 
@@ -290,3 +292,27 @@ def test_a_worker_of_a_cluster_that_is_gone(cluster: Cluster):
     cluster.dispatcher.put(cluster.closure(int))
     with pytest.raises(OSError, match="no such actor"):
         cluster.dispatcher.join()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ray.exceptions.OutOfMemoryError("the node was out of memory"),
+        ray.exceptions.NodeDiedError("the node has died"),
+        ray.exceptions.ObjectLostError("1" * 56, None, "here"),
+    ],
+)
+def test_a_worker_that_is_lost_in_another_way(cluster: Cluster, error: Exception):
+    """Ray has ended it, or its node is gone, also after the function has ended there."""
+    count = cluster.variable(0)
+    cluster.after += [fails(error)]
+    assert result(cluster, adder(count, "a")) == "a"
+    assert count.numpy() == 1 and cluster.dispatcher.lost_workers == 1
+
+
+def test_a_server_that_ray_has_ended(cluster: Cluster):
+    gone = ray.exceptions.OutOfMemoryError("the node was out of memory")
+    count = cluster.variable(0)
+    cluster.servers[0].around["pull"] = lambda method, *args: fails(gone)()
+    with pytest.raises(rx.errors.UnavailableError, match="server 0 was lost .*out of memory"):
+        count.numpy()

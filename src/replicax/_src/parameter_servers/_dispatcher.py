@@ -20,7 +20,7 @@ from replicax._src._warnings import warn
 from replicax._src.parameter_servers._coordinator_view import CoordinatorView
 from replicax._src.parameter_servers._packing import known_optimizer, numbers, packed, unpacked
 from replicax._src.parameter_servers._remote_value import RemoteValue, cancelled
-from replicax._src.parameter_servers._servers import ActorHandle, connected_ray
+from replicax._src.parameter_servers._servers import ActorHandle, connected_ray, lost_errors
 from replicax._src.parameter_servers._staleness import Staleness, StalenessLimit
 from replicax._src.parameter_servers._worker import Call, Ending, Outcome
 from replicax._src.strategies import Strategy
@@ -314,7 +314,7 @@ class Dispatcher:
             lives = lane.lives
             try:
                 outcomes, large = self._call(ray, lane, left)
-            except ray.exceptions.RayActorError as error:
+            except lost_errors(ray) as error:
                 for closure in left:
                     closure.attempts += 1
                 self._tell_who_is_lost(left[0], str(error).splitlines()[0])
@@ -439,7 +439,7 @@ class Dispatcher:
             try:
                 ray.get(lane.actor.ready.remote(), timeout=_WATCHED_EVERY)
                 return
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            except (*lost_errors(ray), ray.exceptions.GetTimeoutError) as error:
                 if time.monotonic() > limit:
                     self._tell_who_is_gone(lane, str(error))
                 self._is_closed.wait(0.05)

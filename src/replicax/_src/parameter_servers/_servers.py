@@ -33,6 +33,18 @@ def connected_ray() -> ModuleType:
     return ray
 
 
+def lost_errors(ray: ModuleType) -> tuple[type[Exception], ...]:
+    """Returns what Ray raises when a process is gone, or its node with what it has answered."""
+    errors = ray.exceptions
+    return (
+        errors.RayActorError,
+        errors.OutOfMemoryError,  # Ray has ended it, because its node had no memory left
+        errors.NodeDiedError,
+        errors.ObjectLostError,
+        errors.WorkerCrashedError,
+    )
+
+
 class ActorHandle(Protocol):
     """A handle of an actor of Ray, whose methods are called with `.remote(...)`."""
 
@@ -129,7 +141,7 @@ class Servers:
         for server, ref in refs.items():
             try:
                 ray.get(ref, timeout=0)
-            except ray.exceptions.RayActorError as gone:
+            except lost_errors(ray) as gone:
                 return ServerGoneError(server, lives[server], str(gone).partition("\n")[0])
             except ray.exceptions.GetTimeoutError:
                 silent.append(server)
