@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from replicax._src.parameter_servers import _dispatcher, _servers, _worker
 from replicax._src.parameter_servers._dispatcher import Closure
 from replicax._src.parameter_servers._packing import numbers, packed
 from replicax._src.parameter_servers._remote_value import PerWorkerValues, RemoteValue
+from replicax._src.parameter_servers._variable import ServerVariable
+from replicax._src.parameter_servers._worker_strategy import WorkerStrategy
+from replicax._src.training import _random
 from tests.parameter_servers.actors import (
     ID,
     Cluster,
@@ -316,3 +320,28 @@ def test_a_server_that_ray_has_ended(cluster: Cluster):
     cluster.servers[0].around["pull"] = lambda method, *args: fails(gone)()
     with pytest.raises(rx.errors.UnavailableError, match="server 0 was lost .*out of memory"):
         count.numpy()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_random_numbers_of_a_worker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, compiled: bool
+):
+    """The global generator is the worker's own; it can be made in a function that runs there."""
+    monkeypatch.setattr(_random, "_global", [])
+
+    def draw() -> Any:
+        return rx.random.uniform((3,))
+
+    draws = rx.function(draw) if compiled else draw
+    first, second = result(cluster, draws), result(cluster, draws)
+    assert np.all(first != second)
+    assert not isinstance(rx.random.get_global_generator().state, ServerVariable)
+
+
+def test_workers_that_have_read_one_state_draw_other_numbers():
+    found = []
+    for index in range(2):
+        generator = rx.random.Generator.from_seed(1)  # as if no other worker had drawn
+        with WorkerStrategy(SimpleNamespace(index=index)).scope():  # pyright: ignore
+            found.append(generator.uniform((3,)))
+    assert np.all(found[0] != found[1])

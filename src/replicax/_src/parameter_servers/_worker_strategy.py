@@ -37,6 +37,11 @@ class WorkerExtended(StrategyExtended):
             "make it there, inside `with strategy.scope():`, and use it in the function."
         )
 
+    @property
+    @override
+    def _sharing_worker(self) -> int | None:
+        return self._worker.index
+
     def look_up(self, table: Variable, ids: ArrayInput) -> Any:
         """Returns rows of a table."""
         return self._worker.look_up(table, ids)
