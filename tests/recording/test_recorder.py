@@ -218,7 +218,9 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert all(probe.finding(n, [], (), {}, quick) is None for n in range(25))
     pause = probe.finding(25, [], (), {}, {"idle": 0.5, "step": 0.01})
     assert pause is None, "the program may do something else between two steps"
-    found = probe.finding(26, [], (), {}, {"idle": 0.25, "step": 0.45})
+    slow = {"idle": 0.25, "step": 0.45}
+    assert probe.finding(26, [], (), {}, slow, is_first=True) is None, "it was compiled"
+    found = probe.finding(26, [], (), {}, slow)
     assert found is not None and "50 times the median" in found.text
     assert "this program called it 0.25 s after the step before" in found.text
     times = [{"idle": 0.0}, {"idle": 0.4}, {"idle": 0.01}]
@@ -226,6 +228,24 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "Workers 0, 2 waited for worker 1, whose program called it 0.4 s" in waited.text
     together = probe.of_all(found, {worker: {"times": times[0]} for worker in range(2)})
     assert "No worker was late" in together.text
+
+
+def test_the_first_step_of_another_shape_is_not_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    checkpoint, step = rx.train.Checkpoint(w=rx.Variable(0.0)), rx.function(jnp.sum)
+    noted: list[bool] = []
+    with rx.debug.Recorder(checkpoint, step, tmp_path) as recorder:
+        put = recorder._put
+
+        def noting(what: Any) -> None:
+            noted.append(getattr(what, "is_first", None))
+            put(what)
+
+        monkeypatch.setattr(recorder, "_put", noting)
+        for rows in (4, 4, 2, 4, 2):
+            step(jnp.ones(rows))
+    assert noted == [None, True, False, True, False, False]
 
 
 def test_metrics_that_are_not_finite(tmp_path: Path):

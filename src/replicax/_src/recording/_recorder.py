@@ -43,7 +43,14 @@ from replicax._src.cluster import current_membership
 from replicax._src.context import replica_devices_of
 from replicax._src.data import delivery_watchers
 from replicax._src.devices import groups_of
-from replicax._src.functions import Function, Proceed, as_function, observe, observer_of
+from replicax._src.functions import (
+    Function,
+    Proceed,
+    as_function,
+    observe,
+    observer_of,
+    traces_so_far,
+)
 from replicax._src.recording._capsule import MANIFEST, write_capsule
 from replicax._src.recording._inputs import Elements, describe, structure_of
 from replicax._src.recording._others import lines_of_step
@@ -281,6 +288,7 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         self._react()
+        traces = traces_so_far()
         if last_on_disk(self._checkpoint) != self._on_disk:
             variables = self._probe.variables(proceed, body, args, kwargs)  # makes those missing
             is_first = self._step is None
@@ -315,6 +323,7 @@ class Recorder:
         finally:
             self._outside.forget()
         self._step = step
+        call.is_first = traces_so_far() != traces
         call.results = small_results(result)
         self._put(call)
         finding = self._probe.copies_at(step)
