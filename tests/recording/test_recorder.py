@@ -234,7 +234,7 @@ def test_the_first_step_of_another_shape_is_not_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     checkpoint, step = rx.train.Checkpoint(w=rx.Variable(0.0)), rx.function(jnp.sum)
-    noted: list[bool] = []
+    noted: list[bool | None] = []
     with rx.debug.Recorder(checkpoint, step, tmp_path) as recorder:
         put = recorder._put
 
