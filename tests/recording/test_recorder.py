@@ -3,6 +3,7 @@
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.checkpoints import is_as_on_disk
+from replicax._src.recording import _recorder
 from tests.recording.programs import BATCH, Program
 
 
@@ -336,6 +339,30 @@ def test_steps_go_on_where_a_program_was_restored(tmp_path: Path):
         last.train(epochs=1, save_every=100)
         assert recorder.step == 10 + 6
         assert list(rx.debug.load(recorder.save()).steps) == list(range(11, 17))
+
+
+def test_a_worker_that_is_new_counts_as_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    program = Program(tmp_path)
+    with program.recorder:
+        program.train(epochs=1)
+    program.manager.wait()
+    second = SimpleNamespace(worker=1, workers=2)
+    monkeypatch.setattr(_recorder, "current_membership", lambda: second)
+    again = Program(tmp_path)
+    again.manager.restore_or_initialize()
+    with again.recorder as recorder:
+        again.train(epochs=1, save_every=100)
+        assert recorder.step == 4 + 6
+
+
+def test_a_checkpoint_that_another_worker_still_writes_is_that_of_all(tmp_path: Path):
+    checkpoint = rx.train.Checkpoint(w=rx.Variable(1.0))
+    Path(checkpoint.write(tmp_path / "saved")).rename(tmp_path / "later")
+    assert is_as_on_disk(checkpoint)
+    checkpoint.w.assign(2.0)
+    assert not is_as_on_disk(checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,9 @@ class Recorder:
         if isinstance(step, int) or hasattr(step, "numpy"):
             self._step = int(step if isinstance(step, int) else step.numpy())
         else:
-            self._step = _step_at(self._ring.folder, path)
+            # Of the first worker: there may be more of them now than there were.
+            first = os.path.join(self._directory, "worker-0")
+            self._step = _step_at(first if os.path.isdir(first) else self._ring.folder, path)
         described = _description(self._checkpoint, self._function)
         described |= {"by_argument": self._is_by_argument, "by_run": by_run}
         write_private(
