@@ -129,6 +129,26 @@ def test_what_is_different_in_keras_3_is_said():
     }
 
 
+def test_all_names_of_a_module_of_keras_are_those_of_keras_3():
+    check(
+        """\
+        from tensorflow.keras.layers import *
+        import tensorflow as tf
+        def block(x):
+            return tf.reduce_sum(Conv2D(3, 3)(x))
+        """,
+        f"""\
+        import os
+        {BACKEND.strip()}
+        from keras.layers import *
+        import keras
+        def block(x):
+            return keras.ops.sum(Conv2D(3, 3)(x))
+        """,
+    )
+    assert list(advice("from tensorflow.keras.wrappers.scikit_learn import *\n")) == [1]
+
+
 @pytest.mark.parametrize(
     ("layer", "loss", "activation"),
     [
