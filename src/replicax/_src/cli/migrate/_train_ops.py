@@ -64,7 +64,9 @@ class TrainOps:
             return False
         assert isinstance(statement, cst.Assign)
         name = dotted(statement.targets[0].target) or ""
-        keywords = {each.keyword for each in m.findall(function, m.Arg()) if isinstance(each, cst.Arg)}
+        keywords = {
+            each.keyword for each in m.findall(function, m.Arg()) if isinstance(each, cst.Arg)
+        }
         named = m.findall(function, m.Name(name))
         places = [each for each in named if isinstance(each, cst.Name) and each not in keywords]
         return sum(map(self._source.is_bound, places)) == 1 and all(
