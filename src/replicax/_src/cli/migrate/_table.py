@@ -178,8 +178,9 @@ CALLS = """
     asin(x) -> jnp.arcsin(x); asinh(x) -> jnp.arcsinh(x); atan(x) -> jnp.arctan(x);
     atan2(y, x) -> jnp.arctan2(y, x); atanh(x) -> jnp.arctanh(x);
     cast(x:any, dtype) -> cast(x, dtype); digamma(x) -> jax.scipy.special.digamma(x);
-    ensure_shape(x, shape) -> x; erf(x) -> jax.scipy.special.erf(x); fill(dims, value) -> jnp.full(dims, value);
-    floordiv(x, y) -> jnp.floor_divide(x, y); floormod(x, y) -> jnp.mod(x, y);
+    ensure_shape(x, shape) -> x; erf(x) -> jax.scipy.special.erf(x);
+    fill(dims, value) -> jnp.full(dims, value); floordiv(x, y) -> jnp.floor_divide(x, y);
+    floormod(x, y) -> jnp.mod(x, y);
     identity(input, name=None) -> input;
     is_finite(x) -> jnp.isfinite(x); is_inf(x) -> jnp.isinf(x); is_nan(x) -> jnp.isnan(x);
     lgamma(x) -> jax.scipy.special.gammaln(x); linalg.det(input) -> jnp.linalg.det(input);
