@@ -116,3 +116,9 @@ def test_files_that_cells_write_are_programs(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_no_notebook_is_unreadable(content: bytes):
     with pytest.raises(Unreadable, match="is not a notebook"):
         Notebook(content)
+
+
+def test_a_line_of_many_spaces_is_read_at_once():
+    spaces = " " * 200_000  # with more than one way to cut them, that would take hours
+    program = Notebook(json.dumps({"cells": [cell(f"{spaces}x\n", "  x = !ls")]}).encode()).program
+    assert f"{spaces}x\n" in program and '  pass  #: magic "x = !ls"' in program

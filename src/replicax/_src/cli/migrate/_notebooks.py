@@ -15,7 +15,7 @@ _INDENTED = "if True:  #: indented\n"  # IPython runs cells that are
 
 _LINE = r".*(?:(?<=\\)\n.*)*"  # goes on after a backslash
 _IS_MAGIC = re.compile(
-    rf"^([^\S\n]*)((?:%%?[a-zA-Z]|!(?!=)|\?|[\w, ]+=[^\S\n]*[!%][^\W\d]){_LINE}"
+    rf"^([^\S\n]*)((?:%%?[a-zA-Z]|!(?!=)|\?|[\w,][\w, ]*=[^\S\n]*[!%][^\W\d]){_LINE}"
     r"|%{0,2}[\w.*]+\?\??[^\S\n]*)$",  # asks for help
     re.M,
 )

@@ -716,7 +716,7 @@ UNSUPPORTED: dict[str, str] = {
     "tf.data.experimental.service.*": "there is no input service",
     "tf.disable_eager_execution": "there are no graphs: lines run when they are reached",
     "tf.disable_v2_behavior": "there are no graphs: lines run when they are reached",
-    "tf.distribute.Server": "replicax launch starts workers that join by themselves",
+    "tf.distribute.Server": "replicax launch, or a ParameterServerStrategy, starts the workers",
     "tf.distribute.experimental.PreemptionWatcher": (
         "rx.distribute.experimental.PreemptionCheckpointHandler saves and leaves"
     ),
@@ -736,7 +736,7 @@ UNSUPPORTED: dict[str, str] = {
     "tf.tpu.experimental.HardwareFeature": "replicax has nothing for it",
     "tf.tpu.experimental.embedding.*": "an embedding is a variable, split by a layout",
     "tf.train.MonitoredTrainingSession": "there are no sessions: call the functions",
-    "tf.train.Server": "replicax launch starts workers that join by themselves",
+    "tf.train.Server": "replicax launch, or a ParameterServerStrategy, starts the workers",
     "tf.train.SyncReplicasOptimizer": "optimizers sum gradients over the replicas by themselves",
     "tf.train.replica_device_setter": "ParameterServerStrategy places variables by itself",
 }
