@@ -164,7 +164,9 @@ def test_there_is_no_capsule(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def with_traps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = Program(tmp_path_factory.mktemp("trapped"), traps=rx.debug.Traps(bits=True))
     with program.recorder as recorder:
-        program.train(epochs=1, save_every=100)
+        for batch in program.data:
+            program.step(*batch)
+            program.w.assign(program.w * 0.5)
         return Path(recorder.save(2))
 
 
@@ -222,9 +224,11 @@ def test_values_of_other_types_are_refused_or_harmless(with_traps: Path, tmp_pat
                 capsule.recorded_results(step)
             compared(1, np.float32(1), FIGURES, [capsule._recorded.steps[0][1]])
             replay = Replay(
-                capsule._recorded, program.checkpoint, lambda *_: (None, {}), lambda *_: []
+                capsule._recorded, program.checkpoint, lambda *_: (None, {}), lambda *_: ([], [])
             )
             replay.inputs_of(1)
+            assert all(isinstance(each, str) for each in replay.prepare(2))
+            program.w.assign(before)
         except rx.errors.DataLossError:
             refused += 1
     assert refused > 20

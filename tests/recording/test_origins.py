@@ -94,6 +94,18 @@ def test_an_infinity_that_becomes_a_nan():
     assert [each.operation for each in origin.of] == ["exp"] and "which was exp at" in str(origin)
 
 
+def test_constants_of_the_program_come_last():
+    def on_replica(x: Any) -> Any:
+        return jnp.sum(jnp.where(x > 2, x * jnp.nan, 0)) + jnp.sum(jnp.log(x))
+
+    origins = examined(on_replica, shares([1, 2], [3, -1])).origins
+    assert [(each.operation, each.is_constant) for each in origins] == [
+        ("log", False),
+        ("mul", True),
+    ]
+    assert "of a constant; beside it the largest" in str(origins[1])
+
+
 def test_inputs_that_are_not_finite():
     found = examined(lambda x: jnp.sum(x), shares([[1, 2]], [[3, np.nan]]))
     assert str(found.origins[0]).startswith("argument 0 is not finite: nan on replica 1, row 0")

@@ -145,6 +145,7 @@ class _Replaying:
         replay.measures_changes = self._worker is None
         steps = replay.go_to(self._step)
         inputs = replay.inputs_of(self._step)
+        replay.prepare(self._step)
         examined: Any = None
         if self._request["eager"] or self._request["dump"]:
             examined = proceed.examined(body, *inputs)
@@ -226,6 +227,7 @@ class _Replaying:
             watch = Watch(stop, origin, replica, at_once)
             replay.go_to(self._step)
             args, kwargs = replay.inputs_of(self._step)
+            replay.prepare(self._step)
             try:
                 with watch.watching():
                     body(*args, **kwargs)

@@ -20,6 +20,7 @@ from replicax._src.data._elements import Element, ElementSpec, as_element, plain
 from replicax._src.data._node import Node, Reader, chunk_of, drawing_nodes, spec_of, walk
 from replicax._src.data._parsed_records import yields_records
 from replicax._src.data._run import Run
+from replicax._src.data._whence import Whence, rows_of, whence
 from replicax._src.functions import NotOneProgram
 
 
@@ -158,6 +159,27 @@ class PositionedIterator:
                 yield
             finally:
                 self._position = now
+
+    def whence(
+        self, position: int, row: int, local: int, workers: int = 1, worker: int = 0
+    ) -> Whence:
+        """Returns where a row of an element came from, which is read again for that.
+
+        Args:
+          position: of the element; the first one is 1.
+          row: among those of the replicas of a worker.
+          local: how many replicas it has.
+          workers: how many there are.
+          worker: which of them it is.
+        """
+        sink = self._nodes[0]
+        reader = sink.open(self._run.restarted())
+        try:
+            reader.skip(position - 1)
+            rows = rows_of(reader.take(1))
+        finally:
+            reader.close()
+        return Whence("", []) if rows is None else whence(rows, row, sink)
 
     def get_state(self) -> dict[str, Any]:
         """Returns where the user is: what was received, not what was read ahead.

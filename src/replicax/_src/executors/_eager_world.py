@@ -37,6 +37,7 @@ from replicax._src.variable import (
     set_storage,
     settled_storage,
     start_from,
+    write_watchers,
 )
 
 
@@ -183,6 +184,8 @@ class EagerWorld(World):
     @override
     def store(self, variable: Variable, storage: Storage) -> None:
         set_storage(variable, storage)
+        for watcher in write_watchers:
+            watcher(variable)
 
     @override
     def with_copy(

@@ -53,10 +53,10 @@ class Proceed(Protocol):
         """Returns the program of the call and its inputs; or why it is none."""
         ...
 
-    def changed(
+    def variables(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Sequence[Variable] | None:
-        """Returns the variables that the program of the call changes; None if there is none."""
+    ) -> tuple[Sequence[Variable], Sequence[Variable]] | None:
+        """Returns what the program of the call changes, and reads alone; None if there is none."""
         ...
 
 

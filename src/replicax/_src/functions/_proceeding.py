@@ -10,7 +10,7 @@ from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._observing import Examined
 from replicax._src.functions._program import Program
 from replicax._src.functions._retry import Uneven
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, VariableGone
 
 if TYPE_CHECKING:
     from replicax._src.functions._function import Function
@@ -46,13 +46,18 @@ class Call:
         program = self._function._programs.find(body, self._strategy, self._frame, arguments)
         return program.examined(arguments) if isinstance(program, Program) else str(program)
 
-    def changed(
+    def variables(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Sequence[Variable] | None:
-        """Returns the variables that the program of the call changes; None if there is none."""
+    ) -> tuple[Sequence[Variable], Sequence[Variable]] | None:
+        """Returns what the program of the call changes, and reads alone; None if there is none."""
         try:
             arguments = Arguments(args, kwargs)
         except Uneven:
             return None
-        program = self._function._programs.find(body, self._strategy, self._frame, arguments)
-        return program.changed() if isinstance(program, Program) else None
+        programs = self._function._programs
+        program = programs.find(body, self._strategy, self._frame, arguments)
+        try:
+            return program.variables() if isinstance(program, Program) else None
+        except VariableGone:  # of an observer before this one
+            programs.clear()
+            return self.variables(body, args, kwargs)

@@ -15,7 +15,9 @@ from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, final
 
+import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 from jax.extend.core import Primitive
 
@@ -24,6 +26,9 @@ from replicax._src.context import get_replica_context
 from replicax._src.recording._origins import Origin
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_BELOW = tuple(
+    os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (jax, jaxlib, np)
+)
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _SHOWN = 12  # local names
 
@@ -131,16 +136,22 @@ class Watch:
 
 
 def _users_frames() -> list[FrameType]:
-    """Returns the frames of the user's functions, the innermost first."""
+    """Returns the frames of the user's functions, the innermost first.
+
+    Those of libraries if there are no others, as where Keras makes a step of its own.
+    """
     found: list[FrameType] = []
+    of_libraries: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = os.path.abspath(frame.f_code.co_filename)
-        is_library = "site-packages" in file or file.startswith((_OURS, _STANDARD))
-        if not is_library and os.path.exists(file):
+        if "site-packages" in file or "dist-packages" in file:
+            if not file.startswith((_OURS, *_BELOW)):
+                of_libraries.append(frame)
+        elif os.path.exists(file) and not file.startswith((_OURS, _STANDARD)):
             found.append(frame)
         frame = frame.f_back
-    return found
+    return found or of_libraries
 
 
 def _concrete(value: object) -> Any:

@@ -148,13 +148,13 @@ class _Candidate:
         """Looks at what the program of the call changes; it may be one that is recorded."""
         function = self._function()
         assert function is not None
-        changed = proceed.changed(body, args, kwargs)
-        if changed is None:  # no program: it cannot be said before
+        found = proceed.variables(body, args, kwargs)
+        if found is None:  # no program: it cannot be said before
             return proceed(body, args, kwargs)
         if observer_of(function) is self:
             observe(function, None)
             try:
-                self._record.begin(function, changed)
+                self._record.begin(function, found[0])
             except (ValueError, RuntimeError, OSError) as error:
                 warn(f"--record cannot record this program: {error}")
         observer = observer_of(function)

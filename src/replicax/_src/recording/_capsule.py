@@ -204,10 +204,15 @@ def _number_of(line: dict[str, Any]) -> int:
 
 
 def _files_of(line: dict[str, Any]) -> Generator[str]:
-    """Yields the files that the inputs of a step are in."""
-    inputs = line.get("inputs")
-    for described in inputs if isinstance(inputs, list) else ():
+    """Yields the files that the inputs of a step are in, and values of variables before it."""
+    found: list[Any] = []
+    for name in ("inputs", "outside"):
+        each = line.get(name)
+        found += each if isinstance(each, list) else []
+    for described in found:
         match described:
+            case [str() | int(), [*_] as value]:
+                yield from _files_of({"inputs": [value]})
             case ["files", _, [*files]]:
                 for each in files:
                     match each:
@@ -233,6 +238,8 @@ class Step:
       structure: of the arguments, if it can be said.
       states: of the iterators that the inputs are positions of, by their numbers.
       positions: of which elements of this worker's own data the arguments are that were kept.
+      outside: what something else than the function has done to variables since the step before:
+        the name or the number of each, and its value.
       results: the small arrays that the step returned, as `[dtype, shape, bytes]`; a list for each
         leaf, with one for each replica.
       figures: what traps saw: arrays with a row for each replica here.
@@ -246,6 +253,7 @@ class Step:
     structure: Any = None
     states: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
     positions: dict[str, int] = dataclasses.field(default_factory=dict)
+    outside: list[Any] = dataclasses.field(default_factory=list)
     results: list[Any] | None = None
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     times: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -339,21 +347,30 @@ class Recorded:
             if index >= len(step.inputs):
                 raise self._unsound(f"worker {worker} has no argument {index} of step {number}")
             match step.inputs[index]:
-                case ["array", str(kind), [*arrays]]:
-                    parts += map(from_line, arrays)
-                case ["files", str(kind), [*files]]:
-                    for dtype, shape, name in files:
-                        data = self._read(f"worker-{worker}/{name}")
-                        parts.append(from_bytes(dtype, shape, _bytes_of(self.path, name, data)))
                 case ["left out", str(reason)]:
                     raise DataLossError(
                         f"Step {number} cannot be replayed: its argument {index} was not kept, "
                         f"since {reason}. Let it come from an iterator of rx.data, whose position "
                         "is enough, or raise the limit of the Recorder."
                     )
-                case other:
-                    raise self._unsound(f"an argument is {str(other)[:80]}")
+                case described:
+                    kind, arrays = self.kept(worker, described)
+                    parts += arrays
         return as_argument(kind, parts, replicas)
+
+    def kept(self, worker: int, described: object) -> tuple[str, list[Any]]:
+        """Returns the kind of what a worker has kept, and its arrays."""
+        match described:
+            case ["array", str(kind), [*arrays]]:
+                return kind, list(map(from_line, arrays))
+            case ["files", str(kind), [*files]]:
+                parts: list[Any] = []
+                for dtype, shape, name in files:
+                    data = self._read(f"worker-{worker}/{name}")
+                    parts.append(from_bytes(dtype, shape, _bytes_of(self.path, name, data)))
+                return kind, parts
+            case other:
+                raise self._unsound(f"an argument is {str(other)[:80]}")
 
     def _unsound(self, what: str) -> DataLossError:
         return DataLossError(f"The capsule {self.path} is not sound: {what}.")
@@ -450,6 +467,18 @@ def _check_inputs(inputs: list[Any]) -> None:
             raise DataLossError(f"an argument is {str(each)[:80]}")
 
 
+def _check_outside(outside: list[Any]) -> None:
+    for each in outside:
+        match each:
+            case [str() | int() as name, ["array" | "files" | "left out", *_] as value]:
+                _check_inputs([value])
+                is_sound = isinstance(name, str) or is_count(name)
+            case _:
+                is_sound = False
+        if not is_sound:
+            raise DataLossError(f"a variable is {str(each)[:80]}")
+
+
 def _check_results(results: list[list[Any]]) -> None:
     for parts in results:
         if not isinstance(parts, list) or not parts:
@@ -479,6 +508,7 @@ def _of(kind: type, check: Callable[[Any], object]) -> Callable[[Any], object]:
 
 _CHECKS = {
     "inputs": _of(list, _check_inputs),
+    "outside": _of(list, _check_outside),
     "results": _of(list, _check_results),
     "figures": _of(dict, _check_figures),
     "times": _of(dict, _check_times),

@@ -135,15 +135,18 @@ class Capsule:
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return called(args, kwargs), through.seen
 
-        def changed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Variable]:
+        def variables(
+            args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[list[Variable], list[Variable]]:
             with through.asking():
                 return called(args, kwargs)
 
-        replay = Replay(self._recorded, checkpoint, call, changed)
+        replay = Replay(self._recorded, checkpoint, call, variables)
         before = observe(function, through, keeps_programs=True)
         try:
             replay.go_to(number)
             self.inputs = replay.inputs_of(number)
+            replay.prepare(number)
             self.before = values_of(checkpoint)
             replayed = replay.run_next()
         finally:
@@ -168,7 +171,7 @@ class _Through:
 
     @contextlib.contextmanager
     def asking(self) -> Generator[None]:
-        """Inside the block, a call is not made: it returns the variables that it would change."""
+        """Inside the block, a call is not made: it returns the variables that it would use."""
         self._is_asking = True
         try:
             yield
@@ -183,6 +186,6 @@ class _Through:
         kwargs: dict[str, Any],
     ) -> Any:
         if self._is_asking:
-            return self._probe.changed(proceed, body, args, kwargs)
+            return self._probe.variables(proceed, body, args, kwargs)
         result, self.seen = self._probe.seen(proceed, body, args, kwargs)
         return result

@@ -51,6 +51,7 @@ class Origin:
       value: NaN or an infinity.
       largest: the largest absolute value among the operands.
       of: what was infinite before, if this is a NaN that came of it.
+      is_constant: whether the program itself has it, as a constant.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Origin:
     value: float
     largest: float
     of: tuple[Origin, ...] = ()
+    is_constant: bool = False
 
     def __str__(self) -> str:
         element = f"element {list(self.index)} of {list(self.shape)}" if self.shape else "it"
@@ -76,6 +78,8 @@ class Origin:
             f"{self.operation} at {passes}{self.line}: {self.value} on replica {self.replica}, "
             f"{element}; its operands were finite, the largest {self.largest:.4g}"
         )
+        if self.is_constant:
+            text = text.replace("its operands were finite, the", "of a constant; beside it the")
         if self.of:
             text = text.replace("its operands were finite", "of an infinite operand")
             text += "".join(f"\n    which was {each}" for each in self.of[:2])
@@ -137,7 +141,7 @@ def examine(
     # Results first; of variables those with the fewest origins, whose cause is the clearest.
     for name, value in outputs.items():
         if value.origins and _is_bad(value.array):  # origins are those of the replica, if of one
-            origins = sorted(value.origins, key=lambda each: each.number)
+            origins = sorted(value.origins, key=lambda each: (each.is_constant, each.number))
             return Examination(name, tuple(origins), interpreter.stacked(outputs))
     return Examination(None, (), interpreter.stacked(outputs))
 
@@ -309,6 +313,7 @@ class _Interpreter:
                     value,
                     max((_largest(each.array) for each in operands), default=0.0),
                     known,
+                    is_constant=bool(bad) and not known,
                 ),
             )
         return results

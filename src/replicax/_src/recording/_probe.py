@@ -87,17 +87,17 @@ class Probe:
         result, names, figures, *_ = proceed(substitute, args, kwargs)
         return result, (names, figures)
 
-    def changed(
+    def variables(
         self,
         proceed: Proceed,
         body: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> list[Variable]:
-        """Returns the variables that a call would change, as far as it can be known before."""
-        found = proceed.changed(self._compiled(body), args, kwargs)
-        own = [] if self._gradients is None else self._gradients.own
-        return [each for each in found or () if not any(each is other for other in own)]
+    ) -> tuple[list[Variable], list[Variable]]:
+        """Returns what a call would change, and read alone, as far as it can be known before."""
+        changed, read = proceed.variables(self._compiled(body), args, kwargs) or ((), ())
+        own = set(map(id, () if self._gradients is None else self._gradients.own))
+        return [each for each in changed if id(each) not in own], list(read)
 
     def _compiled(self, body: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what is compiled in the place of a function."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import json
 import operator
 import os
 import platform
@@ -31,6 +30,7 @@ from replicax._src._errors import (
     FailedPreconditionError,
     TrappedStepError,
 )
+from replicax._src._local_path import absolute_path
 from replicax._src._warnings import users_line, warn
 from replicax._src.checkpoints import (
     Checkpoint,
@@ -47,19 +47,20 @@ from replicax._src.functions import Function, Proceed, as_function, observe, obs
 from replicax._src.recording._capsule import MANIFEST, write_capsule
 from replicax._src.recording._inputs import Elements, describe, structure_of
 from replicax._src.recording._others import lines_of_step
-from replicax._src.recording._probe import Probe, strategy_of, unsaved_among
+from replicax._src.recording._outside import Outside
+from replicax._src.recording._probe import Probe, strategy_of, unsaved_among, variables_by_name
 from replicax._src.recording._ring import (
     DESCRIPTION,
     Ring,
     head_of,
     make_private_folder,
     segments_in,
-    write_private,
+    write_description,
 )
 from replicax._src.recording._session import replaying_now
 from replicax._src.recording._traps import Finding, Traps
 from replicax._src.recording._writer import Call, small_results, write_all
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, write_watchers
 
 LIMIT = 256 << 20
 _OTHERS_SECONDS = 10.0  # for what other workers write of a step that was trapped
@@ -145,6 +146,7 @@ class Recorder:
         self._is_by_argument = False
         self._has_stopped = False
         self._writer: threading.Thread | None = None
+        self._ends: list[weakref.finalize[..., Any]] = []
         replaying = replaying_now()
         self._probe = Probe(
             self._traps,
@@ -166,7 +168,6 @@ class Recorder:
         self._findings: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self._structure: Any = ()
         weakref.finalize(self, self._queue.put, None)  # the thread that writes ends with it
-        delivery_watchers.append(self._elements.delivered)
         already = observer_of(found)
         if isinstance(already, Recorder) and not already._is_by_argument:
             raise FailedPreconditionError(
@@ -174,6 +175,9 @@ class Recorder:
                 "Recorder first."
             )
         self._before = observe(found, self)
+        self._outside = Outside()
+        self._watch(delivery_watchers, self._elements.delivered)
+        self._watch(write_watchers, self._outside.written)
         method = weakref.WeakMethod(self.close)
         # A function of its own: `unregister` removes all registrations of one.
         self._at_exit = functools.partial(_close, method)
@@ -213,8 +217,13 @@ class Recorder:
             return
         self._is_closed = self._has_ended = True
         observe(self._function, self._before)
-        delivery_watchers.remove(self._elements.delivered)
+        for end in self._ends:
+            end()
         atexit.unregister(self._at_exit)
+        _, path = on_disk = last_on_disk(self._checkpoint)
+        if self._step and path is not None and on_disk != self._on_disk:
+            # A program that goes on from there is to know which step it has.
+            self._put({"after": self._step, "checkpoint": path})
         try:
             self._drain()
         finally:
@@ -242,8 +251,14 @@ class Recorder:
         """Notes that the program itself makes no recorder; `elements` has seen all of its data."""
         self._is_by_argument = True
         if not self._is_closed:
-            delivery_watchers.remove(self._elements.delivered)
+            self._ends[0]()
+            self._ends[0] = weakref.finalize(self, delivery_watchers.remove, elements.delivered)
             self._elements = elements
+
+    def _watch(self, watchers: list[Callable[..., None]], watcher: Callable[..., None]) -> None:
+        """Lets a method of what it has be called, until it is closed or gone."""
+        watchers.append(watcher)
+        self._ends.append(weakref.finalize(self, watchers.remove, watcher))
 
     # ------------------------------------------------------------------ each call
 
@@ -267,12 +282,12 @@ class Recorder:
     ) -> Any:
         self._react()
         if last_on_disk(self._checkpoint) != self._on_disk:
-            changed = self._probe.changed(proceed, body, args, kwargs)  # makes what is not there
+            variables = self._probe.variables(proceed, body, args, kwargs)  # makes those missing
             is_first = self._step is None
             try:
                 if is_first:
                     self._first_call(proceed.by_run)
-                self._begin_segment(changed)
+                self._begin_segment(*variables)
             except (OSError, CheckpointError) as error:
                 if is_first and not self._is_by_argument:
                     raise
@@ -287,13 +302,18 @@ class Recorder:
         else:
             self._structure = structure
         states, self._elements.new_states = self._elements.new_states, []
-        call = Call(step, states, structure, inputs, time.perf_counter(), [])
+        outside = self._outside.values()
+        if self._outside.left_out:
+            self._tell_of_large_values()
+        call = Call(step, states, structure, inputs, time.perf_counter(), outside=outside)
         try:
             result, call.figures = self._probe.carried_out(proceed, body, args, kwargs)
         except BaseException as error:
             call.error = f"{type(error).__name__}: {error}"[:1000]
             self._put(call)
             raise
+        finally:
+            self._outside.forget()
         self._step = step
         call.results = small_results(result)
         self._put(call)
@@ -303,7 +323,18 @@ class Recorder:
             self._react()
         return result
 
-    def _begin_segment(self, changed: Sequence[Variable]) -> None:
+    def _tell_of_large_values(self) -> None:
+        names, self._outside.left_out = self._outside.left_out, []
+        more = f" and {len(names) - 4} more" if names[4:] else ""
+        warn(
+            f"The variables {', '.join(names[:4])}{more} were changed between two steps, not by "
+            "the function that is recorded, and are too large to be recorded with each step: a "
+            "replay has their new values only after the next checkpoint. Make one function of "
+            "both.",
+            self._line,
+        )
+
+    def _begin_segment(self, changed: Sequence[Variable], read: Sequence[Variable]) -> None:
         """Notes it where the state of the program is that of a checkpoint."""
         if not is_as_on_disk(self._checkpoint):  # it was changed since, or is of TensorFlow's form
             start = os.path.join(self._directory, f"start-{self._step}")
@@ -317,6 +348,9 @@ class Recorder:
         if unsaved:
             head["unsaved"] = f"unsaved-{self._step}"
             Checkpoint(variables=unsaved).write(os.path.join(self._directory, head["unsaved"]))
+        saved = variables_by_name(self._checkpoint)
+        used = [*changed, *read]
+        self._outside.begin(saved, used, unsaved, unsaved_among(read, self._checkpoint))
         self._put(head)
 
     def _first_call(self, by_run: bool) -> None:
@@ -328,9 +362,7 @@ class Recorder:
             self._step = _step_at(self._ring.folder, path)
         described = _description(self._checkpoint, self._function)
         described |= {"by_argument": self._is_by_argument, "by_run": by_run}
-        write_private(
-            os.path.join(self._ring.folder, DESCRIPTION), json.dumps(described, indent=1).encode()
-        )
+        write_description(self._ring.folder, described)
 
     # ------------------------------------------------------------------ in the thread that writes
 
@@ -505,7 +537,7 @@ def _folder_for(
                 "CheckpointManager, or directory=..."
             )
         directory = os.path.join(manager.directory, "recording")
-    return os.path.abspath(os.fspath(directory))
+    return absolute_path(directory, "directory")
 
 
 def _check(

@@ -7,6 +7,8 @@ are values: of variables, positions and arguments.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -31,12 +33,17 @@ from replicax._src.recording._probe import (
 )
 from replicax._src.recording._writer import small_results
 from replicax._src.values import PerReplica, is_leaf
-from replicax._src.variable import Variable
+from replicax._src.variable import SyncOnReadVariable, Variable, VariableAggregation
 
 _ROUNDING = 1e-4  # relative
 
 Call = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, np.ndarray]]]
 """Calls a function with arguments; returns the result, and what traps see."""
+
+Variables = Callable[
+    [tuple[Any, ...], dict[str, Any]], tuple[Sequence[Variable], Sequence[Variable]]
+]
+"""Returns which variables such a call would change, and which it would read alone."""
 
 
 @final
@@ -55,6 +62,8 @@ class Replayed:
         them sums may be rounded in another way.
       changes: if it was asked for: by trainable variable, the largest absolute value of its
         gradient on any replica, and of the change that the step made to it.
+      outside: in words, what something else than the function has done to its variables since the
+        step before. It was done again before this one, as far as it is recorded.
       other_bits: variables and gradients whose bits, as traps saw them, are not those recorded: the
         name and the number of the replica. Where results and data are the same, something else has
         changed them: a program, or the memory of a device.
@@ -69,6 +78,7 @@ class Replayed:
     other_bits: tuple[tuple[str, int], ...] = ()
     same_layout: bool = True
     changes: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    outside: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -86,7 +96,7 @@ class Replay:
         recorded: Recorded,
         checkpoint: Checkpoint,
         call: Call,
-        changed: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Variable]],
+        variables: Variables,
         template: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
         sources: Sequence[PositionedIterator | None] = (),
         same_layout: bool | None = None,
@@ -96,7 +106,7 @@ class Replay:
           recorded: the capsule.
           checkpoint: the program's.
           call: calls the function of the program that was recorded.
-          changed: says which variables such a call would change.
+          variables: says which variables such a call would change, and which it would read alone.
           template: arguments that the program itself has passed to it, if it has.
           sources: the iterator that each of these arguments came from, as far as it is known.
           same_layout: whether it runs on as many replicas in as many processes; None: if one
@@ -105,7 +115,7 @@ class Replay:
         self._recorded = recorded
         self._checkpoint = checkpoint
         self._call = call
-        self._changed = changed
+        self._variables = variables
         self._template = template
         self.measures_changes = False
         self.assumed: dict[int, str] = {}
@@ -117,7 +127,7 @@ class Replay:
         self._replicas = 1 if strategy is None else len(strategy.extended.worker_devices)
         self._sources = sources
         self._live = live_iterators()  # the script may make no more, and they are to be kept
-        self._unsaved: list[Variable] | None = None
+        self._unsaved: tuple[list[Variable], list[Variable]] | None = None
         self._iterators: dict[int, PositionedIterator] = {}
         self._elements: dict[int, tuple[int, list[Any]]] = {}
         """The last element of each iterator, with its position."""
@@ -126,6 +136,7 @@ class Replay:
         self._shares: list[int] | None = None
         if workers > 1 and each_has > 1 and self._replicas == recorded.layout["replicas"]:
             self._shares = [i * workers + w for w in range(workers) for i in range(each_has)]
+        self._prepared: tuple[int, tuple[str, ...]] = 0, ()
         self.at: int | None = None  # the last step that the state of the program has
 
     def go_to(self, step: int) -> list[Replayed]:
@@ -135,7 +146,7 @@ class Replay:
                 f"Step {step} is not in the capsule {self._recorded.path}: it has steps "
                 f"{self._recorded.after + 1} to {self._recorded.step}."
             )
-        self.at = None
+        self.at, self._prepared = None, (0, ())
         self._iterators.clear()
         self._elements.clear()
         self._checkpoint.read(self._recorded.checkpoint)
@@ -148,16 +159,64 @@ class Replay:
         path = self._recorded.unsaved
         if path is None:
             return
-        if self._unsaved is None:
-            inputs = self.inputs_of(self._recorded.after + 1)
-            self._unsaved = unsaved_among(self._changed(*inputs), self._checkpoint)
+        unsaved, _ = self._not_in_checkpoint()
         try:
-            status = Checkpoint(variables=self._unsaved).read(path)
+            status = Checkpoint(variables=unsaved).read(path)
             status.assert_consumed()
         except (CheckpointError, AssertionError, ValueError, TypeError) as error:
             raise DataLossError(
                 f"The step of this program changes other variables than the recorded one: {error}"
             ) from None
+
+    def _not_in_checkpoint(self) -> tuple[list[Variable], list[Variable]]:
+        """Returns what the step changes, and reads alone, and the checkpoint does not have."""
+        if self._unsaved is None:
+            changed, read = self._variables(*self.inputs_of(self._recorded.after + 1))
+            self._unsaved = (
+                unsaved_among(changed, self._checkpoint),
+                unsaved_among(read, self._checkpoint),
+            )
+        return self._unsaved
+
+    def _set_outside(self, step: int) -> list[str]:
+        """Sets variables as something else has set them before a step; returns what, in words."""
+        steps = self._recorded.of(step)
+        by_worker = [{name: value for name, value in each.outside} for each in steps]
+        names = list(dict.fromkeys(name for each in by_worker for name in each))
+        if not names:
+            return []
+        known: dict[str | int, Variable] = {**variables_by_name(self._checkpoint)}
+        if any(isinstance(name, int) for name in names):
+            known |= enumerate(itertools.chain(*self._not_in_checkpoint()))
+        return [
+            self._set_one(name, known.get(name), [each.get(name) for each in by_worker])
+            for name in names
+        ]
+
+    def _set_one(
+        self, name: str | int, variable: Variable | None, values: Sequence[list[Any] | None]
+    ) -> str:
+        """Sets a variable to what each worker has recorded of it; returns what was done."""
+        if variable is None:
+            return f"a variable {name!r} was changed, which this program does not have"
+        workers = self._recorded.workers
+        had = [worker for worker, each in zip(workers, values, strict=True) if each is not None]
+        if len(had) < len(workers):
+            which = ", ".join(map(str, had))
+            return f"{variable.name} was changed on worker {which} alone, and here it was not"
+        parts: list[Any] = []
+        for worker, value in zip(workers, values, strict=True):
+            if value is None or value[0] == "left out":
+                why = "" if value is None else f": {value[1]}"
+                return f"{variable.name} was changed, and its value was not recorded{why}"
+            parts += self._recorded.kept(worker, value)[1]
+        look = tuple(variable.shape), str(variable.dtype)
+        if any((np.shape(each), str(each.dtype)) != look for each in parts):
+            return f"{variable.name} was changed, and has another shape or dtype in this program"
+        _set_copies(variable, parts)
+        if len({bits_of(each).tobytes() for each in parts}) == 1:
+            return f"{variable.name} was changed to {_shortly(parts[0])}"
+        return f"{variable.name} was changed, on each replica to another value"
 
     def inputs_of(self, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the arguments of a step."""
@@ -197,21 +256,26 @@ class Replay:
             return ""
         shares = getattr(args[index], "values", None) or [args[index]]
         sizes = [np.shape(each)[0] if np.ndim(each) else 0 for each in shares]
+        value = np.asarray(shares[replica])[row]
         before = sizes[:replica]
         match steps[0].inputs[index]:
-            case ["element", _, int(position), _]:
+            case ["element", int(iterator), int(position), _]:
                 order = self._shares or list(range(len(sizes)))
                 row += sum(size for size, i in zip(sizes, order) if i < order[replica])
-                return f"row {row} of element {position} of the data (rows from 0)"
+                text = f"row {row} of element {position} of the data (rows from 0)"
+                source = self._iterators.get(iterator)
+                return text + _whence([source], value, position, row, len(shares))
         each_has = max(len(shares) // len(steps), 1)
         worker = replica // each_has
         position = steps[worker].positions.get(str(index)) if worker < len(steps) else None
         if position is None:
             return ""
         row += sum(before[worker * each_has :])
+        job = each_has, len(steps), worker
         return (
             f"row {row} of element {position} of the data of worker "
             f"{self._recorded.workers[worker]} (rows from 0)"
+            + _whence([*self._sources, *self._live], value, position, row, *job)
         )
 
     def run_next(self) -> Replayed:
@@ -219,6 +283,7 @@ class Replay:
         assert self.at is not None
         step = self.at + 1
         args, kwargs = self.inputs_of(step)
+        outside = self.prepare(step)
         before = values_of(self._checkpoint) if self.measures_changes else {}
         result, self.figures = self._call(args, kwargs)
         self.at = step
@@ -229,7 +294,13 @@ class Replay:
             if (gradients := self.figures.get(f"{WHOLE}{name}")) is not None
         }
         found = compared(step, result, self.figures, self._recorded.of(step), self._same_layout)
-        return dataclasses.replace(found, changes=changes)
+        return dataclasses.replace(found, changes=changes, outside=outside)
+
+    def prepare(self, step: int) -> tuple[str, ...]:
+        """Does what something else than the function did before a step; returns it in words."""
+        if self._prepared[0] != step:
+            self._prepared = step, tuple(self._set_outside(step))
+        return self._prepared[1]
 
     def _leaf(self, step: int, index: int, described: object, template: list[Any] | None) -> Any:
         match described:
@@ -319,6 +390,25 @@ class Replay:
             "over such a data set. Make the same pipeline over the same data before the recorded "
             f"function is first called.{' ' + reasons[0] if reasons else ''}"
         )
+
+
+def _whence(
+    sources: Sequence[PositionedIterator | None], value: np.ndarray, position: int, *job: int
+) -> str:
+    """Returns which record of which file a row of the data is, as far as that can be told."""
+    for source in dict.fromkeys(each for each in sources if each is not None):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = source.whence(position, *job)
+        except Exception:  # whatever the pipeline raises: it is a remark on the side
+            continue
+        rows = [np.asarray(each, value.dtype) for each in found.leaves if each.dtype.kind in "biuf"]
+        if found.text and any(
+            each.shape == value.shape and each.tobytes() == value.tobytes() for each in rows
+        ):
+            return f": {found.text}"
+    return ""
 
 
 def recorded_results(
@@ -432,6 +522,26 @@ def compared(
 def _as_one(parts: list[np.ndarray]) -> list[np.ndarray]:
     """Returns what replicas have of a result: one array if all have the same."""
     return parts[:1] if len({each.tobytes() for each in parts}) == 1 else parts
+
+
+def _set_copies(variable: Variable, parts: Sequence[Any]) -> None:
+    """Gives a variable a value: one for all replicas, or a part for each."""
+    copies = getattr(variable, "values", (variable,))
+    if isinstance(variable, SyncOnReadVariable) and len(copies) == len(parts):
+        for copy, part in zip(copies, parts, strict=True):
+            copy.assign(part)
+    elif isinstance(variable, SyncOnReadVariable) and len(parts) > 1:
+        total: Any = np.sum([np.asarray(each) for each in parts], axis=0)
+        is_mean = variable.aggregation is VariableAggregation.MEAN
+        for copy in copies:
+            copy.assign(total / len(parts) if is_mean else total / len(copies))
+    else:
+        variable.assign(parts[0])
+
+
+def _shortly(array: Any) -> str:
+    array = bits_of(array)
+    return f"{array.item():.7g}" if array.size == 1 else f"{array.dtype}{list(array.shape)}"
 
 
 def values_of(checkpoint: Checkpoint) -> dict[str, list[np.ndarray]]:

@@ -48,12 +48,15 @@ def contents_of(recorded: Recorded) -> dict[str, str]:
             f"{len(steps)} step(s): positions and seeds of data, Python arguments, small results"
         )
         for number, step in steps.items():
-            for index, described in enumerate(step.inputs):
+            kept = [
+                (f"argument {index} of step {number}: rows of data", described)
+                for index, described in enumerate(step.inputs)
+            ]
+            kept += [(f"variable {name} before step {number}", each) for name, each in step.outside]
+            for what, described in kept:
                 if described[0] == "files":
                     for dtype, shape, name in described[2]:
-                        found[f"{folder}/{name}"] = (
-                            f"argument {index} of step {number}: rows of data, {dtype}{shape}"
-                        )
+                        found[f"{folder}/{name}"] = f"{what}, {dtype}{shape}"
     for name, shape in list_variables(recorded.checkpoint):
         found[f"checkpoint: {name}"] = f"the value of a variable or a state, {list(shape)}"
     for name, shape in [] if recorded.unsaved is None else list_variables(recorded.unsaved):
@@ -89,6 +92,10 @@ def table_of(steps: Sequence[Replayed]) -> str:
             "the step, or by a fault"
         )
     for each in steps[-_SHOWN:]:
+        lines += [
+            f"  before step {each.step}, not by the function: {text}"
+            for text in each.outside[:_SHOWN]
+        ]
         lines.append(f"  step {each.step}: {_numbers(each)}{_verdict(each)}")
     return "\n".join(lines)
 

@@ -77,7 +77,7 @@ class Takeover:
             self._recorded,
             self._checkpoint,
             lambda args, kwargs: probe.seen(proceed, body, args, kwargs),
-            lambda args, kwargs: probe.changed(proceed, body, args, kwargs),
+            lambda args, kwargs: probe.variables(proceed, body, args, kwargs),
             (args, kwargs),
             [self._elements.iterator_of(leaf) for leaf in leaves],
             self._same_layout,

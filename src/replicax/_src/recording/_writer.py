@@ -6,6 +6,7 @@ import dataclasses
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -32,8 +33,9 @@ class Call:
     structure: Any
     inputs: list[Any]
     called: float
-    results: list[Any]
+    results: list[Any] = dataclasses.field(default_factory=list)
     figures: Any = None
+    outside: Sequence[tuple[Any, Any]] = ()
     error: str | None = None
 
 
@@ -112,6 +114,13 @@ def _write(
     }
     if positions:
         line["positions"] = positions
+    if call.outside:
+        line["outside"] = [
+            [name, ring.kept(call.step, index, value, rows=True)]
+            if isinstance(value, Kept)
+            else [name, value]
+            for index, (name, value) in enumerate(call.outside, start=len(call.inputs))
+        ]
     if call.structure is not None:
         line["structure"] = call.structure
     if call.error is not None:

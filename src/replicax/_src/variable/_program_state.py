@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import jax
@@ -35,6 +35,11 @@ _INTERRUPTED = (
     "handler, which came in the middle of the call. Set a flag in the handler, and do the work "
     "between two calls."
 )
+
+
+write_watchers: list[Callable[[Any], None]] = []
+"""They are told of each variable that Python gives a value, and of each `ProgramState` that a
+program does: who records a program looks for what others do to its variables."""
 
 
 class VariableGone(BaseException):
@@ -143,6 +148,8 @@ class ProgramState:
                 for value, is_single in zip(values, self._is_single, strict=True)
             ]
         self.arrays = values
+        for watcher in write_watchers:
+            watcher(self)
         if self._outside:
             for index in tuple(self._outside):
                 variable = self._variables[index]()

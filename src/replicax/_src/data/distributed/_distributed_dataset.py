@@ -72,7 +72,21 @@ class DistributedDataset(Distributed):
             self._options.experimental_per_replica_buffer_size,
             lambda: self.element_spec,
             self._tied_to(),
+            self._open_as,
         )
+
+    def _open_as(
+        self, run: Run, local: int, workers: int, worker: int
+    ) -> tuple[Node, Steps] | None:
+        """Returns what a worker of a job like this one reads, and its steps; None if unknown.
+
+        Args:
+          run: the iteration.
+          local: how many replicas it has.
+          workers: how many there are.
+          worker: which of them it is.
+        """
+        return None
 
     def _feed(self, run: Run, position: int) -> StepFeed:
         """Starts a walk at a step."""
@@ -239,6 +253,14 @@ class SplitDataset(DistributedDataset):
             return INFINITE if self._node.cardinality == INFINITE else UNKNOWN
         rows = rows_in(sharding.node)
         return rows if rows < 0 else -(-rows // (sharding.batch_size or 1))
+
+    @override
+    def _open_as(
+        self, run: Run, local: int, workers: int, worker: int
+    ) -> tuple[Node, Steps] | None:
+        devices = (self._layout.devices * local)[:local]
+        sharding = shard(self._inner, InputLayout(devices, workers, worker))
+        return sharding.node, sharding.open(run)
 
     @override
     def _feed(self, run: Run, position: int) -> StepFeed:

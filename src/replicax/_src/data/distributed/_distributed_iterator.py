@@ -14,6 +14,7 @@ from replicax._src.data._blocks import EMPTY
 from replicax._src.data._iterator import Feed, PositionedIterator
 from replicax._src.data._node import Node
 from replicax._src.data._run import Run
+from replicax._src.data._whence import Whence, whence
 from replicax._src.data.distributed._options import Exchange
 from replicax._src.data.distributed._placing import Shares
 from replicax._src.data.distributed._splitting import Step, Steps
@@ -43,12 +44,14 @@ class DistributedIterator(PositionedIterator, Distributed):
         ahead: int,
         spec: Callable[[], Any],
         tied_to: dict[str, Any],
+        open_as: Callable[[Run, int, int, int], tuple[Node, Steps] | None],
     ):
         super().__init__(nodes, run, on_resume)
         self._make_feed = make_feed
         self._ahead = ahead
         self._spec = spec
         self._ties = tied_to
+        self._open_as = open_as
 
     @override
     def _check_context(self) -> None:
@@ -85,6 +88,23 @@ class DistributedIterator(PositionedIterator, Distributed):
             feed.interrupt,
             may_rest=feed.is_ours_alone,
         )
+
+    @override
+    def whence(
+        self, position: int, row: int, local: int, workers: int = 1, worker: int = 0
+    ) -> Whence:
+        opened = self._open_as(self._run.restarted(), local, workers, worker)
+        if opened is not None:
+            node, steps = opened
+            try:
+                steps.skip(position - 1)
+                step = steps.next_step()
+            finally:
+                steps.close()
+            found = Whence("", []) if step is None else whence(step.rows, row, node)
+            if found.text or workers > 1:
+                return found
+        return super().whence(position, row, local)
 
     def __repr__(self) -> str:
         return f"<DistributedIterator at step {self._position}>"
