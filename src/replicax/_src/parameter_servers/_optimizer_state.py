@@ -141,7 +141,7 @@ class ServerOptimizerState(OptimizerState):
         if not self._is_by_part:
             return super()._initial_whole()
         looks = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in self.variables]
-        return jax.eval_shape(self._init, looks)
+        return jax.eval_shape(self.initial_state, looks)
 
     @override
     def _slot_variable(self, leaf: Any, path: Any, owner: int | None, **kwargs: object) -> Variable:
@@ -158,7 +158,7 @@ class ServerOptimizerState(OptimizerState):
         if not self._is_by_part:
             super().reset()
             return
-        for slot, path, owner in zip(self.state, self._rule.paths, self._owners, strict=True):
+        for slot, path, owner in zip(self.state, self.rule.paths, self.rule.owners, strict=True):
             first = _FirstValue(self, path, owner)
             if isinstance(slot, ShardedVariable):
                 for piece, start in zip(slot.variables, slot.offsets):
@@ -169,7 +169,7 @@ class ServerOptimizerState(OptimizerState):
     def first_value(self, path: Any, position: int, value: jax.Array) -> Any:
         """Returns what some state starts from, for a variable with this value."""
         alone = [value if index == position else None for index in range(len(self.variables))]
-        found, _ = jax.tree_util.tree_flatten_with_path(self._init(alone))
+        found, _ = jax.tree_util.tree_flatten_with_path(self.initial_state(alone))
         return next(leaf for at, leaf in found if at == path)
 
     @override

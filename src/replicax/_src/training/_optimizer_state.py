@@ -43,8 +43,8 @@ class OptimizerState:
         self._tree = tree  # how the transformation sees the variables, if not as a list
         initial = self._initial()
         constraints = [variable.constraint for variable in variables]
-        self._rule = UpdateRule(transformation, constraints, tree, initial)
-        self._owners, self._labels = self._rule.owners, self._rule.labels
+        self.rule = UpdateRule(transformation, constraints, tree, initial)
+        self._owners, self._labels = self.rule.owners, self.rule.labels
         leaves = jax.tree_util.tree_leaves(initial)
         if initial_slots is not None:
             leaves = [
@@ -53,7 +53,7 @@ class OptimizerState:
             ]
         self.state = [
             self._make_slot(path, leaf, owner, name)
-            for path, leaf, owner in zip(self._rule.paths, leaves, self._owners, strict=True)
+            for path, leaf, owner in zip(self.rule.paths, leaves, self._owners, strict=True)
         ]
         # The dimension in which the update of each variable is divided over the replicas.
         self._dims = [self._dim(index) for index in range(len(variables))]
@@ -62,7 +62,7 @@ class OptimizerState:
         )
         self.hyperparameters = {
             path[-1].key: slot
-            for path, slot in zip(self._rule.paths, self.state, strict=True)
+            for path, slot in zip(self.rule.paths, self.state, strict=True)
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
         self._communicates = any(
@@ -117,7 +117,8 @@ class OptimizerState:
             for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
         ]
 
-    def _init(self, values: list[Any]) -> Any:
+    def initial_state(self, values: list[Any]) -> Any:
+        """Returns what the transformation's state starts from, for variables with these values."""
         return self._transformation.init(structured(self._tree, values))
 
     def _initial(self) -> Any:
@@ -125,7 +126,7 @@ class OptimizerState:
         return world().pick(self._initial_in_parts, self._initial_whole)()
 
     def _initial_whole(self) -> Any:
-        return self._init([variable.value() for variable in self.variables])
+        return self.initial_state([variable.value() for variable in self.variables])
 
     def _initial_in_parts(self) -> Any:
         mesh = mesh_of(self.variables[0])
@@ -135,7 +136,7 @@ class OptimizerState:
             catch_up(variable)
         wholes = [whole_of(variable) for variable in self.variables]
         try:
-            looks = jax.eval_shape(self._init, wholes)
+            looks = jax.eval_shape(self.initial_state, wholes)
             positions = range(len(self.variables))
             owners = slot_owners(self._transformation, self._tree, positions, looks)
         except Exception:  # what JAX cannot trace is left to itself
@@ -151,7 +152,7 @@ class OptimizerState:
         results: list[Any] = []
         mesh.wait_for(wholes)
         program = jax.jit(
-            lambda values: (self._init(values), token()), out_shardings=(places, None)
+            lambda values: (self.initial_state(values), token()), out_shardings=(places, None)
         )
         mesh.call(program, results, wholes)
         return results[0][0]
@@ -296,7 +297,7 @@ class OptimizerState:
         count: jax.Array,
     ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
         """Returns values, state and count after a step for all variables; it is traced."""
-        return *self._rule(present, gradients, values, state), count + 1
+        return *self.rule(present, gradients, values, state), count + 1
 
 
 def _look(variable: Variable, gradient: object = None) -> jax.ShapeDtypeStruct:
