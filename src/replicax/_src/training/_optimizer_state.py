@@ -43,17 +43,17 @@ class OptimizerState:
         self._tree = tree  # how the transformation sees the variables, if not as a list
         initial = self._initial()
         constraints = [variable.constraint for variable in variables]
-        self.rule = UpdateRule(transformation, constraints, tree, initial)
-        self.owners, self._labels = self.rule.owners, self.rule.labels
+        self._rule = UpdateRule(transformation, constraints, tree, initial)
+        self._owners, self._labels = self._rule.owners, self._rule.labels
         leaves = jax.tree_util.tree_leaves(initial)
         if initial_slots is not None:
             leaves = [
                 initial_slots(None if owner is None else variables[owner], owner, label, leaf)
-                for leaf, owner, label in zip(leaves, self.owners, self._labels, strict=True)
+                for leaf, owner, label in zip(leaves, self._owners, self._labels, strict=True)
             ]
         self.state = [
             self._make_slot(path, leaf, owner, name)
-            for path, leaf, owner in zip(self.rule.paths, leaves, self.owners, strict=True)
+            for path, leaf, owner in zip(self._rule.paths, leaves, self._owners, strict=True)
         ]
         # The dimension in which the update of each variable is divided over the replicas.
         self._dims = [self._dim(index) for index in range(len(variables))]
@@ -62,7 +62,7 @@ class OptimizerState:
         )
         self.hyperparameters = {
             path[-1].key: slot
-            for path, slot in zip(self.rule.paths, self.state, strict=True)
+            for path, slot in zip(self._rule.paths, self.state, strict=True)
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
         self._communicates = any(
@@ -92,7 +92,7 @@ class OptimizerState:
         variable = self.variables[index]
         alike = [
             slot
-            for slot, owner in zip(self.state, self.owners, strict=True)
+            for slot, owner in zip(self.state, self._owners, strict=True)
             if owner == index and slot.shape == variable.shape
         ]
         dims = (each.layout.replica_dim for each in (variable, *alike))
@@ -114,11 +114,11 @@ class OptimizerState:
     def slots(self) -> list[tuple[Variable | None, int | None, str, Variable]]:
         return [
             (None if owner is None else self.variables[owner], owner, label, slot)
-            for owner, label, slot in zip(self.owners, self._labels, self.state, strict=True)
+            for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
         ]
 
-    def initial_for(self, values: list[Any]) -> Any:
-        """Returns what the transformation starts from, for variables with these values."""
+    def initial_of(self, values: list[Any]) -> Any:
+        """Returns what the state starts from, for variables with these values."""
         return self._transformation.init(structured(self._tree, values))
 
     def _initial(self) -> Any:
@@ -126,7 +126,7 @@ class OptimizerState:
         return world().pick(self._initial_in_parts, self._initial_whole)()
 
     def _initial_whole(self) -> Any:
-        return self.initial_for([variable.value() for variable in self.variables])
+        return self.initial_of([variable.value() for variable in self.variables])
 
     def _initial_in_parts(self) -> Any:
         mesh = mesh_of(self.variables[0])
@@ -136,7 +136,7 @@ class OptimizerState:
             catch_up(variable)
         wholes = [whole_of(variable) for variable in self.variables]
         try:
-            looks = jax.eval_shape(self.initial_for, wholes)
+            looks = jax.eval_shape(self.initial_of, wholes)
             positions = range(len(self.variables))
             owners = slot_owners(self._transformation, self._tree, positions, looks)
         except Exception:  # what JAX cannot trace is left to itself
@@ -152,16 +152,19 @@ class OptimizerState:
         results: list[Any] = []
         mesh.wait_for(wholes)
         program = jax.jit(
-            lambda values: (self.initial_for(values), token()), out_shardings=(places, None)
+            lambda values: (self.initial_of(values), token()), out_shardings=(places, None)
         )
         mesh.call(program, results, wholes)
         return results[0][0]
 
     def reset(self) -> None:
-        initial = self._initial()
-        leaves = jax.tree_util.tree_leaves(initial)
-        for slot, leaf in zip(self.state, leaves, strict=True):
-            slot.assign(leaf)
+        leaves = jax.tree_util.tree_leaves(self._initial())
+        described = zip(self._rule.paths, self._owners, strict=True)
+        for slot, leaf, (path, owner) in zip(self.state, leaves, described, strict=True):
+            self._reset_slot(slot, leaf, path, owner)
+
+    def _reset_slot(self, slot: Variable, leaf: Any, path: Any, owner: int | None) -> None:
+        slot.assign(leaf)
 
     def _colocated(self, primary: Variable | None) -> contextlib.AbstractContextManager[Any]:
         extended = self.strategy.extended
@@ -297,7 +300,7 @@ class OptimizerState:
         count: jax.Array,
     ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
         """Returns values, state and count after a step for all variables; it is traced."""
-        return *self.rule(present, gradients, values, state), count + 1
+        return *self._rule(present, gradients, values, state), count + 1
 
 
 def _look(variable: Variable, gradient: object = None) -> jax.ShapeDtypeStruct:
