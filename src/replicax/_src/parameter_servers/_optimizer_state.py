@@ -130,18 +130,14 @@ class ServerOptimizerState(OptimizerState):
             [(owner, label, slot) for _, owner, label, slot in self.slots()],
         )
 
-    @property
-    def _is_by_part(self) -> bool:
-        return any(isinstance(variable, ShardedVariable) for variable in self.variables)
-
     @override
     def _initial_whole(self) -> Any:
         # With variables in parts only what it is like: it is made part by part, so that this
         # process never needs room for all of a table.
-        if not self._is_by_part:
+        if not any(isinstance(variable, ShardedVariable) for variable in self.variables):
             return super()._initial_whole()
         looks = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in self.variables]
-        return jax.eval_shape(self._init, looks)
+        return jax.eval_shape(self.initial_of, looks)
 
     @override
     def _slot_variable(self, leaf: Any, path: Any, owner: int | None, **kwargs: object) -> Variable:
@@ -154,22 +150,21 @@ class ServerOptimizerState(OptimizerState):
         return super()._slot_variable(first, path, owner, **kwargs)
 
     @override
-    def reset(self) -> None:
-        if not self._is_by_part:
-            super().reset()
+    def _reset_slot(self, slot: Variable, leaf: Any, path: Any, owner: int | None) -> None:
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            super()._reset_slot(slot, leaf, path, owner)
             return
-        for slot, path, owner in zip(self.state, self._rule.paths, self._owners, strict=True):
-            first = _FirstValue(self, path, owner)
-            if isinstance(slot, ShardedVariable):
-                for piece, start in zip(slot.variables, slot.offsets):
-                    piece.assign(first(ShardInfo(piece.shape, (start,))))
-            else:
-                slot.assign(first())
+        first = _FirstValue(self, path, owner)
+        if isinstance(slot, ShardedVariable):
+            for piece, start in zip(slot.variables, slot.offsets):
+                piece.assign(first(ShardInfo(piece.shape, (start,))))
+        else:
+            slot.assign(first())
 
     def first_value(self, path: Any, position: int, value: jax.Array) -> Any:
         """Returns what some state starts from, for a variable with this value."""
         alone = [value if index == position else None for index in range(len(self.variables))]
-        found, _ = jax.tree_util.tree_flatten_with_path(self._init(alone))
+        found, _ = jax.tree_util.tree_flatten_with_path(self.initial_of(alone))
         return next(leaf for at, leaf in found if at == path)
 
     @override

@@ -117,7 +117,8 @@ class OptimizerState:
             for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
         ]
 
-    def _init(self, values: list[Any]) -> Any:
+    def initial_of(self, values: list[Any]) -> Any:
+        """Returns what the state starts from, for variables with these values."""
         return self._transformation.init(structured(self._tree, values))
 
     def _initial(self) -> Any:
@@ -125,7 +126,7 @@ class OptimizerState:
         return world().pick(self._initial_in_parts, self._initial_whole)()
 
     def _initial_whole(self) -> Any:
-        return self._init([variable.value() for variable in self.variables])
+        return self.initial_of([variable.value() for variable in self.variables])
 
     def _initial_in_parts(self) -> Any:
         mesh = mesh_of(self.variables[0])
@@ -135,7 +136,7 @@ class OptimizerState:
             catch_up(variable)
         wholes = [whole_of(variable) for variable in self.variables]
         try:
-            looks = jax.eval_shape(self._init, wholes)
+            looks = jax.eval_shape(self.initial_of, wholes)
             positions = range(len(self.variables))
             owners = slot_owners(self._transformation, self._tree, positions, looks)
         except Exception:  # what JAX cannot trace is left to itself
@@ -151,16 +152,19 @@ class OptimizerState:
         results: list[Any] = []
         mesh.wait_for(wholes)
         program = jax.jit(
-            lambda values: (self._init(values), token()), out_shardings=(places, None)
+            lambda values: (self.initial_of(values), token()), out_shardings=(places, None)
         )
         mesh.call(program, results, wholes)
         return results[0][0]
 
     def reset(self) -> None:
-        initial = self._initial()
-        leaves = jax.tree_util.tree_leaves(initial)
-        for slot, leaf in zip(self.state, leaves, strict=True):
-            slot.assign(leaf)
+        leaves = jax.tree_util.tree_leaves(self._initial())
+        described = zip(self._rule.paths, self._owners, strict=True)
+        for slot, leaf, (path, owner) in zip(self.state, leaves, described, strict=True):
+            self._reset_slot(slot, leaf, path, owner)
+
+    def _reset_slot(self, slot: Variable, leaf: Any, path: Any, owner: int | None) -> None:
+        slot.assign(leaf)
 
     def _colocated(self, primary: Variable | None) -> contextlib.AbstractContextManager[Any]:
         extended = self.strategy.extended
