@@ -41,7 +41,7 @@ def test_save_removes_what_killed_programs_left(tmp_path: Path):
 
 def test_so_does_a_cache_in_its_folder(tmp_path: Path):
     leave(tmp_path, LEFT[2], *ODD)
-    assert list(rx.data.Dataset.range(3).cache(tmp_path / "cache")) == [0, 1, 2]
+    assert list(rx.data.Dataset.range(3).cache(str(tmp_path / "cache"))) == [0, 1, 2]
     assert names_in(tmp_path) == {"cache", *ODD}
 
 
