@@ -45,7 +45,7 @@ class CustomMetadataHook(MetadataHookInterface):
 
 
 def readme_for_index(text: str, repository: str) -> str:
-    """Returns README with links that work outside of the repository.
+    """Returns README with links and commands of pip that work outside of the repository.
 
     Args:
       text: Has links to files, such as `[Start](docs/start.md)`.
@@ -56,4 +56,7 @@ def readme_for_index(text: str, repository: str) -> str:
         words, target = match.groups()
         return f"[{words}]({repository.rstrip('/')}/{target})" if repository else words
 
-    return re.sub(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)", link, text)
+    text = re.sub(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)", link, text)
+    return text.replace('pip install ".[', 'pip install "replicax[').replace(
+        "`pip install .`", "`pip install replicax`"
+    )

@@ -3,7 +3,7 @@
     python examples/09_checkpoint.py --stop-at 25
     python examples/09_checkpoint.py
 
-The second run goes on with step 26, at the very batch that follows, and prints the losses that
+The second run continues with step 26, at the very batch that follows, and prints the losses that
 `03_compiled.py` prints. To begin again, remove the folder with the checkpoints.
 """
 
@@ -73,7 +73,7 @@ batches = iter(strategy.experimental_distribute_dataset(dataset))  # new
 state = rx.train.Checkpoint(weights=weights, optimizer=optimizer, batches=batches, step=0)  # new
 with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as manager:  # new
     restored = manager.restore_or_initialize()  # new
-    print(f"goes on after step {state.step}" if restored else "begins")  # new
+    print(f"continues after step {state.step}" if restored else "begins")  # new
     while state.step < options.stop_at:  # new
         loss = step_on_all_replicas(*next(batches))  # new
         state.step += 1  # new
@@ -81,4 +81,4 @@ with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as ma
             manager.save()  # new
         if state.step % 10 == 0:  # new
             print(f"step {state.step:2}: loss {float(loss):.4f}")  # new
-print(f"stops after step {state.step}; its checkpoints are in {options.checkpoints}")  # new
+print(f"stops after step {state.step}; to begin again, remove {options.checkpoints}")  # new

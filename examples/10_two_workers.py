@@ -74,7 +74,7 @@ with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as ma
     restored = manager.restore_or_initialize()
     if is_first:  # new
         print(f"{strategy.num_replicas_in_sync} replicas")  # new
-        print(f"goes on after step {state.step}" if restored else "begins")
+        print(f"continues after step {state.step}" if restored else "begins")
     while state.step < options.stop_at:
         loss = step_on_all_replicas(*next(batches))
         state.step += 1
@@ -83,4 +83,4 @@ with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as ma
         if is_first and state.step % 10 == 0:  # new
             print(f"step {state.step:2}: loss {float(loss):.4f}")
 if is_first:  # new
-    print(f"stops after step {state.step}; its checkpoints are in {options.checkpoints}")
+    print(f"stops after step {state.step}; to begin again, remove {options.checkpoints}")

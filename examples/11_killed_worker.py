@@ -78,7 +78,7 @@ with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as ma
     restored = manager.restore_or_initialize()
     if is_first:
         print(f"{strategy.num_replicas_in_sync} replicas")
-        print(f"goes on after step {state.step}" if restored else "begins")
+        print(f"continues after step {state.step}" if restored else "begins")
     while state.step < options.stop_at:
         loss = step_on_all_replicas(*next(batches))
         state.step += 1
@@ -89,6 +89,6 @@ with rx.train.CheckpointManager(state, options.checkpoints, max_to_keep=2) as ma
         if state.step == options.kill_at and not is_first and not restored:  # new
             os.kill(os.getpid(), signal.SIGKILL)  # new
 if is_first:
-    print(f"stops after step {state.step}; its checkpoints are in {options.checkpoints}")
+    print(f"stops after step {state.step}; to begin again, remove {options.checkpoints}")
     digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights))  # new
     print(f"weights {digest.hexdigest()[:12]}")  # new

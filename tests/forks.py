@@ -1,65 +1,53 @@
-"""Workers of tests that need no imports: forks of a process that has imported JAX and replicax.
+"""Processes of tests that need no imports: forks of a process that has imported JAX and replicax.
 
-`tests/warm.py` runs one program after the other in this way. A fork of here lives beside others,
-is signalled and waited for. There are two such processes for each set of imports, and workers take
-turns: their seeds of hashes differ, so that an order of a set that two workers must agree on shows.
+The imports take longer than most programs of pages and examples. JAX starts no thread before its
+devices are used, so that a fork has everything. A program sees what it would in a process of its
+own (`tests/warm.py`): its arguments, folder, variables and `__main__`. For programs with Keras,
+whose import takes twice as long, there is another process that forks. There are two of each kind,
+and workers take turns: their seeds of hashes differ, so that an order of a set that two workers
+must agree on shows.
 
-As a program, this file is that process. Its arguments are the number of the socket on which
-requests come, and the modules that it imports besides.
+As a program, this file is that process. Its arguments are the number of the socket on which it
+listens, its interpreter, and the modules that it imports besides.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests import warm
+from tests.forked import HASH_SEED, Fork, address, can_be_forked
 
 _MOST_BYTES = 2**17  # of a request: the variables of an environment
+_IMPORTED = ("pytest", "optax")
 
 
 # In the tests.
 
 
-class Fork:
-    """A process, as far as jobs know `subprocess.Popen`."""
+@functools.cache
+def interpreter(keras: bool = False) -> str:
+    """Returns a program that does what `python` does, in a fork, and so do the processes it starts.
 
-    def __init__(
-        self,
-        channel: socket.socket,
-        arguments: list[str],
-        folder: Path,
-        environment: dict[str, str],
-    ) -> None:
-        request = {"arguments": arguments, "folder": str(folder), "environment": environment}
-        pipes = [os.pipe() for _ in range(3)]
-        socket.send_fds(channel, [json.dumps(request).encode()], [write for _, write in pipes])
-        for _, write in pipes:
-            os.close(write)
-        self.stdout, self.stderr, self._status = (open(read, "rb") for read, _ in pipes)
-        self.pid = int(self._status.readline())
-        self.returncode: int | None = None
-
-    def wait(self) -> int:
-        """Returns the exit status; minus the number of the signal that ended it."""
-        with self._status:
-            self.returncode = int(self._status.readline() or -signal.SIGKILL)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal, unless its end is known."""
-        if self.returncode is None:
-            os.kill(self.pid, number)
+    What cannot be run in a fork, such as `python -W error program.py`, is run by Python itself.
+    """
+    if not _can_fork():
+        return sys.executable
+    return str(Path(_listening(keras, "0")) / "python")
 
 
 def fork(
@@ -67,78 +55,151 @@ def fork(
     folder: Path,
     environment: dict[str, str],
     rank: int,
-    imports: tuple[str, ...] = (),
-) -> Fork | None:
+    keras: bool = False,
+) -> PipedFork | None:
     """Starts `python <arguments>` as a fork; None if it must have a process of its own."""
-    # Who records what TensorFlow does has no JAX.
-    has_imports = sys.platform == "linux" and importlib.util.find_spec("jax") is not None
-    if not has_imports or not warm.can_be_forked(environment):
+    seed = environment.get(HASH_SEED, str(rank % 2))
+    if seed not in ("0", "1") or not _can_fork() or not can_be_forked(arguments, environment):
         return None
-    return Fork(_process_that_forks(imports, rank % 2), arguments, folder, environment)
+    return PipedFork(address(_listening(keras, seed), seed), arguments, folder, environment)
+
+
+class PipedFork(Fork):
+    """One without input, whose output and errors are read here."""
+
+    def __init__(
+        self, where: str, arguments: list[str], folder: Path, environment: dict[str, str]
+    ) -> None:
+        pipes = [os.pipe() for _ in range(2)]
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        outputs = [write for _, write in pipes]
+        super().__init__(where, arguments, str(folder), environment, (nothing, *outputs))
+        for each in (nothing, *outputs):
+            os.close(each)
+        self.stdout, self.stderr = (open(read, "rb") for read, _ in pipes)
+
+
+def _can_fork() -> bool:
+    # Who records what TensorFlow does has no JAX.
+    return sys.platform == "linux" and importlib.util.find_spec("jax") is not None
 
 
 @functools.cache
-def _process_that_forks(imports: tuple[str, ...], number: int) -> socket.socket:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+def _folder(keras: bool) -> str:
+    """Makes the folder with the addresses and the interpreter of a kind of forks."""
+    folder = tempfile.mkdtemp(prefix="replicax-forks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "python"
+    path.write_text(
+        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(warm.ROOT)!r})\n"
+        "from tests.forked import main\nmain()\n"
+    )
+    path.chmod(0o700)
+    return folder
+
+
+@functools.cache
+def _listening(keras: bool, seed: str) -> str:
+    """Starts a process that forks, unless it is there; returns the folder with its address."""
+    folder = _folder(keras)
+    # Keras imports TensorFlow where there is one, whose threads no fork has.
+    with_keras = keras and importlib.util.find_spec("tensorflow") is None
+    names = (*_IMPORTED, *(("keras",) if with_keras else ()))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address(folder, seed))
+        listener.listen()
+        number = str(listener.fileno())
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forks", str(theirs.fileno()), *imports],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "tests.forks", number, os.path.join(folder, "python"), *names],
+            stdin=subprocess.PIPE,
             cwd=warm.ROOT,
-            env=warm.environment_of_imports(),
-            pass_fds=[theirs.fileno()],
+            env={**warm.environment_of_imports(), HASH_SEED: seed},
+            pass_fds=[listener.fileno()],
         )
-    atexit.register(process.wait)
-    atexit.register(ours.close)  # before that: it ends with the requests
-    return ours
+    atexit.register(process.communicate)  # it ends with its input
+    return folder
 
 
 # In the process that forks.
 
 
-def _serve(channel: socket.socket, imports: list[str]) -> tuple[dict[str, Any], int, int]:
-    """Forks until there are no more requests; in a fork, returns the request and its outputs."""
-    added = warm.import_all(imports)
+def _serve(listener: socket.socket, imports: list[str]) -> tuple[dict[str, Any], list[int]]:
+    """Forks until the tests end; in a fork, returns what it is to do, and its files."""
+    added = warm.import_all(imports)  # what they have set, they would set for a program too
     ended, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(tell)
-    waiting: dict[int, int] = {}  # by the child's number, where its status is to be written
+    running: dict[socket.socket, int] = {}  # the child of each connection
     while True:
-        ready, _, _ = select.select([channel, ended], [], [])
+        ready, _, _ = select.select([0, ended, listener, *running], [], [])
         if ended in ready:
             os.read(ended, 4096)
-            _tell_of_ended(waiting)
-        if channel not in ready:
+            _tell_of_ended(running)
+        for connection in running.keys() & set(ready):  # nobody waits for its child any more
+            _kill(running.pop(connection))
+            connection.close()
+        if 0 in ready:
+            for child in running.values():
+                _kill(child)
+            os._exit(0)
+        if listener not in ready:
             continue
-        text, files, _, _ = socket.recv_fds(channel, _MOST_BYTES, 3)
-        if not text:
-            os._exit(0)  # and the forks with it
-        stdout, stderr, status = files
+        connection, _ = listener.accept()
+        try:
+            text, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
+        except OSError:
+            text = b""
+        if not text:  # it has ended before it said what it wants
+            connection.close()
+            continue
         if (child := os.fork()) == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (channel.detach(), ended, tell, status, *waiting.values()):
+            for each in (ended, tell):
                 os.close(each)
+            for each in (listener, connection, *running):
+                each.close()
             request = json.loads(text)
             request["environment"] = {**added, **request["environment"]}
-            return request, stdout, stderr
-        os.write(status, b"%d\n" % child)
-        waiting[child] = status
-        os.close(stdout)
-        os.close(stderr)
+            return request, files
+        running[connection] = child
+        _send(connection, child)  # whoever does not wait any more has closed it: see above
+        for each in files:
+            os.close(each)
 
 
-def _tell_of_ended(waiting: dict[int, int]) -> None:
-    while waiting:
-        child, status = os.waitpid(-1, os.WNOHANG)
+def _tell_of_ended(running: dict[socket.socket, int]) -> None:
+    by_child = {child: connection for connection, child in running.items()}
+    while True:
+        try:
+            child, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
         if child == 0:
             return
-        with open(waiting.pop(child), "wb") as file:
-            file.write(b"%d\n" % os.waitstatus_to_exitcode(status))
+        if connection := by_child.get(child):
+            del running[connection]
+            with connection:
+                _send(connection, os.waitstatus_to_exitcode(status))
+
+
+def _send(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody waits for it any more
+        connection.send(b"%d" % number)
+
+
+def _kill(child: int) -> None:
+    """Ends a fork, and what is of its group: it leads one, unless it has just begun."""
+    for end in (os.killpg, os.kill):
+        try:
+            end(child, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        return
 
 
 if __name__ == "__main__":
-    _request, _stdout, _stderr = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
-    warm.become(_request, _stdout, _stderr)
+    _request, _files = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[3:])
+    warm.become(_request, _files, sys.argv[2])
     warm.run_program(_request["arguments"])

@@ -32,12 +32,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeAlias
 
-from .forks import Fork, fork
+from .forks import PipedFork, fork
 from .in_worker import RESULTS
 from .in_worker import result as result
 from .in_worker import say as say
 from .quick_compiles import XLA_FLAGS, programs_of_this_run
-from .warm import keras_if_safe
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 600.0
@@ -132,7 +131,8 @@ def workers(
         ],
         absent=absent,
         timeout=timeout,
-        imports=_imports_of(_spell(program)),
+        forked=True,
+        keras=_imports_keras(_spell(program)),
     )
 
 
@@ -225,17 +225,19 @@ class Job(Sequence[Worker]):
         *,
         absent: Collection[int] = (),
         timeout: float = TIMEOUT,
-        imports: tuple[str, ...] | None = None,
+        forked: bool = False,
+        keras: bool = False,
     ) -> None:
-        """`imports` (see `tests/forks.py`) lets the processes be forks of one that has imported."""
-        self._imports = imports
+        """`forked` processes have JAX and replicax, and Keras too if that is said."""
+        self._forked = forked
+        self._keras = keras
         self._commands = commands
         self._environments = environments
         self._absent = absent
         self._timeout = timeout
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         self._workers = [Worker(rank) for rank in range(len(commands))]
-        self._processes: dict[int, subprocess.Popen[bytes] | Fork] = {}
+        self._processes: dict[int, subprocess.Popen[bytes] | PipedFork] = {}
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
 
@@ -274,11 +276,13 @@ class Job(Sequence[Worker]):
             self._watch(self._read, worker, stream, getattr(process, stream))
         self._watch(self._await, worker, process)
 
-    def _launch(self, rank: int, environment: dict[str, str]) -> subprocess.Popen[bytes] | Fork:
+    def _launch(
+        self, rank: int, environment: dict[str, str]
+    ) -> subprocess.Popen[bytes] | PipedFork:
         command = self._commands[rank]
-        if self._imports is not None:
+        if self._forked:
             _, *arguments = command
-            if process := fork(arguments, self._folder, environment, rank, self._imports):
+            if process := fork(arguments, self._folder, environment, rank, self._keras):
                 return process
         return subprocess.Popen(
             command,
@@ -404,7 +408,7 @@ class Job(Sequence[Worker]):
                     worker.lines.append((stream, line.decode(errors="replace").rstrip("\r\n")))
                     self._changed.notify_all()
 
-    def _await(self, worker: Worker, process: subprocess.Popen[bytes] | Fork) -> None:
+    def _await(self, worker: Worker, process: subprocess.Popen[bytes] | PipedFork) -> None:
         status = process.wait()
         with self._changed:
             worker.ended = time.monotonic()
@@ -469,12 +473,11 @@ def _names(chosen: Sequence[Worker]) -> str:
     return f"worker {ranks}" if len(chosen) == 1 else f"workers {ranks}"
 
 
-def _imports_of(program: str) -> tuple[str, ...]:
-    """Returns what is imported before the workers of a program are forked, besides replicax."""
+def _imports_keras(program: str) -> bool:
+    """Returns whether the file of a program imports Keras."""
     spec = None if program.endswith(".py") else importlib.util.find_spec(program.partition(":")[0])
     source = program if spec is None else spec.origin
-    text = Path(source).read_text(encoding="utf-8") if source else ""
-    return ("pytest", "optax", *(keras_if_safe() if "import keras" in text else ()))
+    return source is not None and "import keras" in Path(source).read_text(encoding="utf-8")
 
 
 def _spell(program: Program) -> str:

@@ -6,9 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.forks import interpreter
 from tests.guards import ROOT
-from tests.warm import keras_if_safe
-from tests.warm import run as run_warm
 
 
 def run_python(
@@ -23,10 +22,10 @@ def run_python(
 ) -> str:
     """Returns what `python <arguments>` prints; fails with its whole output when it fails.
 
-    It is to end with `status`. `given` is what it reads, if it is not `warm`.
+    It is to end with `status`. `given` is what it reads.
 
     The program finds eight virtual CPU devices, unless it asks for another number itself. `warm`
-    spares it the imports (see `tests/warm.py`), with `keras` also that of Keras.
+    spares it the imports (see `tests/forks.py`), with `keras` also that of Keras.
     """
     environment = {
         **os.environ,
@@ -36,30 +35,10 @@ def run_python(
             [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         ),
     }
-    with tempfile.TemporaryDirectory() as place:
-        output = Path(place) / "output"
-        ended = None
-        if warm:
-            imports = keras_if_safe() if keras else ()
-            ended = run_warm(arguments, folder, environment, output, timeout, imports)
-        if ended is None:
-            ended = _run_cold(arguments, folder, environment, output, timeout, given)
-        text = output.read_text(encoding="utf-8")
-    assert ended == status, f"python {' '.join(arguments)} failed:\n{text}"
-    return text
-
-
-def _run_cold(
-    arguments: list[str],
-    folder: Path,
-    environment: dict[str, str],
-    output: Path,
-    timeout: float,
-    given: str,
-) -> int:
-    with output.open("wb") as file:
-        return subprocess.run(
-            [sys.executable, *arguments],
+    python = interpreter(keras) if warm else sys.executable
+    with tempfile.TemporaryFile() as file:
+        ended = subprocess.run(
+            [python, *arguments],
             cwd=folder,
             env=environment,
             input=given.encode(),
@@ -67,3 +46,7 @@ def _run_cold(
             stderr=subprocess.STDOUT,
             timeout=timeout,
         ).returncode
+        file.seek(0)
+        text = file.read().decode()
+    assert ended == status, f"python {' '.join(arguments)} failed:\n{text}"
+    return text

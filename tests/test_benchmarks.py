@@ -48,7 +48,7 @@ def test_every_folder_is_a_benchmark_that_says_what_it_measures():
 
 
 def test_weights_are_read_and_held_once(tmp_path: Path):
-    output = run_python([str(BENCHMARKS), "weights", "--quick", "--no-peers"], tmp_path)
+    output = run_python([str(BENCHMARKS), "weights", "--quick", "--no-peers"], tmp_path, warm=True)
     assert "1,000 small tensors" in output and "4 MiB in 16 tensors" in output
 
 
@@ -256,6 +256,7 @@ def test_keras_benchmark_trains_alike_with_replicax_and_with_data_parallel(tmp_p
         + ["--json", "keras_fit.json"],
         tmp_path,
         warm=True,
+        keras=True,
     )
     assert "the losses of all agree" in output and "TensorFlow is left out" in output
     assert output.count("met: ") + output.count("MISSED: ") == 1

@@ -20,3 +20,9 @@ def test_without_an_address_no_link_is_dead():
     text = readme_for_index(README, "")
     assert RELATIVE.search(README) and not RELATIVE.search(text)
     assert "name by name" in text.lower()
+
+
+def test_commands_of_pip_are_those_of_the_index():
+    text = readme_for_index(README, "")
+    assert "`pip install replicax`" in text and 'pip install "replicax[cuda12]"' in text
+    assert "pip install ." in README and not re.search(r'pip install "?\.', text)

@@ -188,7 +188,7 @@ def test_run_that_was_stopped_goes_on_with_the_same_losses(tmp_path: Path):
     program = str(EXAMPLES / "09_checkpoint.py")
     first = run_python([program, "--stop-at", "25"], tmp_path, warm=True)
     second = run_python([program], tmp_path)
-    assert "begins" in first and "goes on after step 25" in second
+    assert "begins" in first and "continues after step 25" in second
     np.testing.assert_allclose(
         losses_in(first) + losses_in(second), losses_of("03_compiled.py"), atol=2e-4
     )
@@ -202,7 +202,7 @@ def test_a_plan_needs_no_memory_and_tells_what_it_would(tmp_path: Path):
 
 
 def test_a_bad_row_is_trapped_and_found(tmp_path: Path):
-    output = run_python([str(EXAMPLES / "18_find_the_nan.py")], tmp_path)
+    output = run_example("18_find_the_nan.py", tmp_path)
     assert "step 23 was trapped" in output and "step 23: nan, the recorded bits" in output
     assert "argument 0 is not finite: nan on replica 2, row 5 of its share" in output
 
@@ -229,7 +229,7 @@ def test_workers_that_were_killed_end_with_the_same_weights(
     hurt = launch(tmp_path, name, *options, arguments=fault.split())
     assert "worker 1 was killed by SIGKILL; restart 1 of 1" in hurt
     # Checkpoints are written in the background: how many are whole by then is up to the machine.
-    found = re.search(r"goes on after step (\d+)$", hurt, re.M)
+    found = re.search(r"continues after step (\d+)$", hurt, re.M)
     assert found and int(found[1]) in range(5, 31, 5), hurt
     results = [re.findall(r"\[worker (\d)\] weights (.*)", each) for each in (quiet, hurt)]
     assert results[0] == results[1] and len(results[0]) == 1, (quiet, hurt)

@@ -1,12 +1,12 @@
 """Programs that tests run, on their own or in a fork that has the imports behind it."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.cli.launches import wait_until_gone
 from tests.scripts import run_python
 
 PROGRAM = """
@@ -78,6 +78,23 @@ def test_a_warm_program_that_does_not_end_is_ended(tmp_path: Path):
     with pytest.raises(subprocess.TimeoutExpired):
         run_python(["-c", program], tmp_path, timeout=0.5, warm=True)
     if (number := tmp_path / "number").exists():  # and not ended before it began
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(number.read_text()), 0)
+        wait_until_gone(int(number.read_text()))
     assert run_python(["-c", "print(1)"], tmp_path, warm=True) == "1\n"
+
+
+def test_processes_that_a_warm_program_starts_are_forks_too(tmp_path: Path):
+    inner = "import sys; print('optax' in sys.modules, input()); sys.exit(3)"
+    outer = f"import subprocess, sys\nargs = [sys.executable, '-c', {inner!r}]"
+    outer += "\nprint(subprocess.run(args, input=b'given').returncode)"
+    assert run_python(["-uc", outer], tmp_path, warm=True) == "False given\n3\n"
+    assert run_python(["-c", outer], tmp_path, warm=True) == "True given\n3\n"
+
+
+def test_signals_reach_a_warm_program(tmp_path: Path):
+    inner = "import signal; signal.signal(15, lambda *_: print('told')); print('ready', flush=True)"
+    inner += "; signal.pause(); import os; os.kill(os.getpid(), 10)"
+    outer = f"import subprocess, sys\nargs = [sys.executable, '-c', {inner!r}]"
+    outer += "\nprocess = subprocess.Popen(args, stdout=subprocess.PIPE)"
+    outer += "\nprint(process.stdout.readline()); process.terminate()"
+    outer += "\nprint(process.communicate()[0], process.returncode)"
+    assert run_python(["-c", outer], tmp_path, warm=True) == "b'ready\\n'\nb'told\\n' -10\n"

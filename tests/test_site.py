@@ -10,6 +10,7 @@ import pytest
 from scripts.website.charts import chart_of
 from scripts.website.drawings import MARKED, as_svg
 from scripts.website.pages import all_pages, examples, link_examples, link_results
+from scripts.website.tables import breakable
 from tests.guards import ROOT
 
 DRAWINGS = [
@@ -47,6 +48,14 @@ def test_pages_made_of_other_files():
 def test_the_file_of_results_is_a_link_to_its_page():
     assert link_results("`benchmarks/RESULTS.md`", "a.md") == "[Benchmarks](benchmarks.md)"
     assert "(../benchmarks.md)" in link_results("`benchmarks/RESULTS.md`", "strategies/a.md")
+
+
+def test_names_in_tables_break_between_words_only():
+    cell = "<td><code>rx.SyncOnRead_b</code> a.b</td><code>c.d</code>"
+    expected = "<td><code>rx.<wbr>Sync<wbr>On<wbr>Read_<wbr>b</code> a.b</td><code>c.d</code>"
+    assert breakable(cell) == expected
+    with_tags = '<td><code class="a.b"><a href="x.y">x.y</a> &lt;1</code></td>'
+    assert breakable(with_tags) == with_tags.replace(">x.y", ">x.<wbr>y")
 
 
 def test_a_wide_drawing_scrolls_on_a_phone():

@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingI
 sys.path.insert(0, str(Path(__file__).parents[2]))  # mkdocs loads this file by its path
 from scripts.website.drawings import MARKED, as_svg
 from scripts.website.pages import all_pages, link_examples, link_results
+from scripts.website.tables import breakable
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -26,3 +27,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         markdown = link_examples(markdown)
     markdown = link_results(markdown, page.file.src_uri)
     return MARKED.sub(lambda match: as_svg(match["text"], f"A drawing: {page.title}"), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Lets names in tables break where a reader expects it."""
+    return breakable(html)

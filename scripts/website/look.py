@@ -66,7 +66,7 @@ def _look(address: str, pages: list[Path], options: argparse.Namespace) -> list[
                     found.append(f"{at}: {blocks} code blocks are cut off")
                 found += [f"{at}: {each}" for each in errors]
                 if options.shots:
-                    name = f"{width}-{str(page).replace('/', '-')}.png"
+                    name = f"{width}-{'-'.join(page.parts) or 'home'}.png"
                     tab.screenshot(path=options.shots / name, full_page=True)
         browser.close()
     return found

@@ -98,10 +98,13 @@ def test_key_may_come_from_the_environment_and_is_not_shown(monkeypatch: pytest.
         ("--nodes 2 --coordinator [::1:5 x.py", "several nodes need the address of node 0"),
         ("--nodes 2 --coordinator host0 x.py", "host and free port"),
         ("--nodes 2 --coordinator http://host0:1 x.py", "host and free port"),
+        ("--nodes 2 --coordinator [fe80::1%eth0]:5 x.py", "[fe80::1%eth0]:5', is a link-local one"),
         ("--nodes 2 --node-rank 2 --coordinator h:1 x.py", "the nodes are 0 to 1"),
         ("--nodes 2 --workers 1:2 --coordinator h:1 x.py", "Write `--workers 2`"),
         ("--shared-folder /tmp x.py", "--shared-folder are for several nodes"),
         ("--nodes 2 --coordinator h:1 --shared-folder /tmp x.py", "as in `--max-restarts 10`"),
+        ("--log-dir gs://b/logs x.py", "--log-dir gs://b/logs: expected a folder"),
+        ("--record s3://b/r x.py", "one that is mounted"),
         ("--key= x.py", "--key: it is empty"),
         ("--wrokers 2 x.py", "unrecognized arguments: --wrokers"),
         ("--ray --nodes 2 --coordinator h:1 train.py", "Leave out --nodes"),
@@ -121,6 +124,9 @@ def test_missing_script_is_said_before_anything_starts(capsys: pytest.CaptureFix
         main(["launch", "no_such_script.py"])
     assert leaving.value.code == 2
     assert "there is no file 'no_such_script.py'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["launch", "--workers", "2", "-"])
+    assert "workers have no standard input" in capsys.readouterr().err
 
 
 def test_script_is_not_found_in_a_folder_that_was_removed(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,17 @@ def test_groups_that_are_gone_are_left_alone(guard: Guard, worker: subprocess.Po
     guard.forget(worker.pid)
     guard.close()
     assert worker.poll() is None
+
+
+def test_folders_go_with_the_launcher(tmp_path: Path, worker: subprocess.Popen[bytes]):
+    folders = [tmp_path / "programs", tmp_path / 'it\'s \n"odd" %s']
+    for folder in folders:
+        (folder / "below").mkdir(parents=True)
+        (folder / "below" / "file").touch()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (folders[0] / "link").symlink_to(kept)
+    guard = Guard([str(folder) for folder in folders])
+    guard.watch(worker.pid)
+    guard.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

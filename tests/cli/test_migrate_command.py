@@ -295,14 +295,17 @@ def test_reader_that_leaves_does_not_stop_the_writing(project: Path):
     assert (project / "a.py").read_text() == (project / "b.py").read_text() != MECHANICAL
 
 
-def test_output_to_a_closed_pipe_ends_quietly(project: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("command", ["migrate a.py", "doctor"])
+def test_output_to_a_closed_pipe_ends_quietly(
+    command: str, project: Path, monkeypatch: pytest.MonkeyPatch
+):
     """As in `replicax migrate . | head`."""
     write(project, a=MECHANICAL)
     read, pipe = os.pipe()
     os.close(read)
     with os.fdopen(pipe, "w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        assert main(["migrate", "a.py"]) == 128 + signal.SIGPIPE
+        assert main(command.split()) == 128 + signal.SIGPIPE
 
 
 def test_output_in_few_letters(project: Path, monkeypatch: pytest.MonkeyPatch):

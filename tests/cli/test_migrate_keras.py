@@ -1,5 +1,7 @@
 """How a program is ported that uses Keras."""
 
+import textwrap
+
 import pytest
 
 import replicax as rx
@@ -109,12 +111,9 @@ def test_what_is_different_in_keras_3_is_said():
         model = keras.Sequential([keras.layers.TextVectorization()])
         model.compile(keras.optimizers.SGD(0.1, decay=0.01), sample_weight_mode="temporal")
         model.fit_generator(K.mean(K.floatx()))
-        model.save("folder"), model.save_weights(filepath="a.weights.h5", save_format="tf")
-        model.save(path, save_format="tf"), model.save_weights("w.h5"), model.save("all.h5")
+        model.save(path, save_format="tf")
         multi_gpu_model(model)
-        keras.callbacks.ModelCheckpoint("checkpoint")
         """
-    ending = 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
     assert advice(program) == {
         4: ["keras.layers.TextVectorization: it needs TensorFlow: Python in dataset.map"],
         5: [
@@ -124,17 +123,71 @@ def test_what_is_different_in_keras_3_is_said():
         ],
         6: ["Model.fit_generator: model.fit(generator)"],
         7: [
-            f"keras.Model.save(): {ending}",
-            "keras.Model.save_weights(): takes no save_format=; leave it out if it is not needed",
+            "keras.Model.save(): takes no save_format=: leave it out: the ending of the name says it",
         ],
-        8: [
-            "keras.Model.save(): takes no save_format=: "
-            "leave it out: the ending of the name says it",
-            f"keras.Model.save_weights(): {ending}",
-        ],
-        9: ["tf.keras.utils.multi_gpu_model: make the model in the scope of a MirroredStrategy"],
-        10: [f"keras.callbacks.ModelCheckpoint(): {ending}"],
+        8: ["tf.keras.utils.multi_gpu_model: make the model in the scope of a MirroredStrategy"],
     }
+
+
+@pytest.mark.parametrize(
+    ("layer", "loss", "activation"),
+    [
+        ('Dense(2, activation="softmax")', "CategoricalCrossentropy", "softmax"),
+        ("Dense(2, activation=tf.nn.softmax)", "SparseCategoricalCrossentropy", "softmax"),
+        ("Activation('sigmoid')", "BinaryCrossentropy", "sigmoid"),
+        ("Softmax()", "sparse_categorical_crossentropy", "softmax"),
+        ("Activation('sigmoid')", "CategoricalCrossentropy", None),
+        ("Dense(2)", "BinaryCrossentropy", None),
+    ],
+)
+def test_losses_of_logits_behind_an_activation_are_marked(
+    layer: str, loss: str, activation: str | None
+):
+    program = f"""\
+        import tensorflow as tf
+        layer = tf.keras.layers.{layer}
+        loss = tf.keras.losses.{loss}(from_logits=True)
+        other = tf.keras.losses.{loss}()
+        """
+    said = advice(program)
+    assert set(said) == ({3} if activation else set())
+    if activation:
+        assert f"TensorFlow leaves out a {activation} that a layer has" in said[3][0]
+
+
+def test_files_of_models_get_the_names_that_keras_3_wants():
+    head = """\
+        import os
+        from tensorflow import keras
+        model = keras.Sequential([keras.layers.Dense(1)])
+        """
+    names = {
+        'model.save("folder")': 'model.save("folder.keras")',
+        'model.save(f"{a}/all.h5", save_format="h5")': 'model.save(f"{a}/all.h5")',
+        'model.save_weights("w.h5")': 'model.save_weights("w.weights.h5")',
+        "model.load_weights('w.h5')": "model.load_weights('w.weights.h5')",
+        'model.load_weights("theirs.h5", by_name=True)': None,
+        'model.load_weights("a/ckpt")': 'model.load_weights("a/ckpt.weights.h5")',
+        'model.save_weights(os.path.join(a, f"{b}.ckpt"), save_format="tf", overwrite=True)': (
+            'model.save_weights(os.path.join(a, f"{b}.weights.h5"), overwrite=True)'
+        ),
+        'model.save_weights(filepath="a.weights.h5")': None,
+        'model.save_weights(a + "/w" ".hdf5")': 'model.save_weights(a + "/w" ".weights.h5")',
+        'model.save_weights("w-{}.h5".format(3))': 'model.save_weights("w-{}.weights.h5".format(3))',
+        'model.save_weights("w%d" % 3)': None,
+        "model.save_weights(f'{a}')": None,
+        'keras.callbacks.ModelCheckpoint("w{epoch}", save_weights_only=True)': (
+            'keras.callbacks.ModelCheckpoint("w{epoch}.weights.h5", save_weights_only=True)'
+        ),
+        'keras.callbacks.ModelCheckpoint("m.hdf5", "loss")': (
+            'keras.callbacks.ModelCheckpoint("m.h5", "loss")'
+        ),
+        'keras.models.load_model(a / "m")': 'keras.models.load_model(a / "m.keras")',
+        'keras.models.save_model(model, "m")': 'keras.models.save_model(model, "m.keras")',
+    }
+    program = textwrap.dedent(head) + "\n".join(names)
+    expected = [new or old for old, new in names.items()]
+    assert ported(program).new.splitlines()[-len(names) :] == expected
 
 
 def test_arguments_of_add_weight_get_their_names():

@@ -196,14 +196,14 @@ def test_the_import_stays_for_what_is_left():
         """\
         import tensorflow as tf  # version 2
         v = tf.Variable(1.0)
-        y = tf.nn.conv2d(v)
+        y = tf.nn.avg_pool(v)
         """,
         """\
         import tensorflow as tf  # version 2
         import replicax as rx
         v = rx.Variable(1.0)
-        # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
-        y = tf.nn.conv2d(v)
+        # TODO(replicax): tf.nn.avg_pool -> jax.lax.reduce_window
+        y = tf.nn.avg_pool(v)
         """,
     )
 
@@ -233,7 +233,7 @@ def test_parts_of_an_import_go_their_own_ways():
         from tensorflow import data, keras, nn, Variable
         d = data.Dataset.range(3)
         k = keras.Sequential()
-        n = nn.conv2d(1.0), nn.compute_average_loss(x)
+        n = nn.avg_pool(1.0), nn.compute_average_loss(x)
         v = Variable(1.0)
         """,
         """\
@@ -245,8 +245,8 @@ def test_parts_of_an_import_go_their_own_ways():
         import replicax as rx
         d = data.Dataset.range(3)
         k = keras.Sequential()
-        # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
-        n = nn.conv2d(1.0), rx.nn.compute_average_loss(x)
+        # TODO(replicax): tf.nn.avg_pool -> jax.lax.reduce_window
+        n = nn.avg_pool(1.0), rx.nn.compute_average_loss(x)
         v = Variable(1.0)
         """,
     )
@@ -264,7 +264,7 @@ def test_imports_in_functions_and_in_one_line():
             return tf.distribute.get_strategy()
         def g():
             import tensorflow as tf
-            return tf.nn.conv2d
+            return tf.nn.avg_pool
         """,
         """\
         def f():
@@ -272,8 +272,8 @@ def test_imports_in_functions_and_in_one_line():
             return rx.distribute.get_strategy()
         def g():
             import tensorflow as tf
-            # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
-            return tf.nn.conv2d
+            # TODO(replicax): tf.nn.avg_pool -> jax.lax.reduce_window
+            return tf.nn.avg_pool
         """,
     )
     check(  # NumPy is needed where nothing was imported
@@ -296,10 +296,10 @@ def test_imports_in_functions_and_in_one_line():
         """,
     )
     check(
-        "if True: import tensorflow as tf; import os\nx = tf.Variable(tf.nn.conv2d(1.0))\n",
+        "if True: import tensorflow as tf; import os\nx = tf.Variable(tf.nn.avg_pool(1.0))\n",
         "if True: import tensorflow as tf; import replicax as rx; import os\n"
-        "# TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated\n"
-        "x = rx.Variable(tf.nn.conv2d(1.0))\n",
+        "# TODO(replicax): tf.nn.avg_pool -> jax.lax.reduce_window\n"
+        "x = rx.Variable(tf.nn.avg_pool(1.0))\n",
     )
 
 

@@ -64,6 +64,16 @@ def test_cells_may_have_comments_like_ours(tmp_path: Path):
     ]
 
 
+def test_cells_may_be_indented(tmp_path: Path):
+    first = ["import tensorflow as tf"]
+    rest = ["  # a comment\n", "  x = tf.Variable(1)\n", "  if x:\n", "    y = x"]
+    after = ported(tmp_path / "a.ipynb", json.dumps({"cells": [cell(*first), cell(*rest)]}))
+    assert [each["source"] for each in json.loads(after)["cells"]] == [
+        ["import replicax as rx"],
+        [each.replace("tf", "rx") for each in rest],
+    ]
+
+
 def test_files_that_cells_write_are_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "a.ipynb"
     file = ("import tensorflow as tf\n", "v = tf.Variable(1)\n", "tf.strings.join(v)")
@@ -106,3 +116,9 @@ def test_files_that_cells_write_are_programs(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_no_notebook_is_unreadable(content: bytes):
     with pytest.raises(Unreadable, match="is not a notebook"):
         Notebook(content)
+
+
+def test_a_line_of_many_spaces_is_read_at_once():
+    spaces = " " * 200_000  # with more than one way to cut them, that would take hours
+    program = Notebook(json.dumps({"cells": [cell(f"{spaces}x\n", "  x = !ls")]}).encode()).program
+    assert f"{spaces}x\n" in program and '  pass  #: magic "x = !ls"' in program

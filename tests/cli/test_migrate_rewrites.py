@@ -58,6 +58,8 @@ KERAS = "import keras\nlayer = keras.layers.Dense(1)\n"
             "optax.softmax_cross_entropy(x, y)",
         ),
         ("list(map(tf.square, [x]))", "list(map(jnp.square, [x]))"),
+        ("tf.where(x > 0.5)", "jnp.argwhere(x > 0.5)"),
+        ("tf.cond(i[0] > 0, lambda: x, lambda: y)", "jax.lax.cond(i[0] > 0, lambda: x, lambda: y)"),
     ],
 )
 def test_calls_are_rewritten(before: str, after: str):
@@ -76,8 +78,11 @@ def test_calls_are_rewritten(before: str, after: str):
             "tf.split(x, sizes)",
             "tf.split -> jnp.split: takes the places to split at, not the sizes",
         ),
-        ("tf.where(x > 1)", "tf.where -> jnp.where: of one argument it is jnp.argwhere"),
-        ("tf.cumsum(x, exclusive=True)", "tf.cumsum -> jnp.cumsum: takes no exclusive="),
+        ("lambda: tf.where(x > 1)", "tf.where -> jnp.where: of one argument it is jnp.argwhere"),
+        ("tf.cumprod(x, exclusive=True)", "tf.cumprod -> jnp.cumprod: takes no exclusive="),
+        ("tf.linalg.svd(x)", "tf.linalg.svd -> jnp.linalg.svd: gives u, s and the transposed v"),
+        ("tf.unique(x)", "tf.unique -> jnp.unique: is sorted"),
+        ("tf.linalg.diag(x)", "tf.linalg.diag -> jnp.diag: of one axis"),
         ("tf.gather(x, i, batch_dims=1)", "tf.gather -> jnp.take: takes no batch_dims="),
         ("tf.reduce_sum(*x)", "tf.reduce_sum -> jnp.sum: its arguments are not to be seen here"),
         ("tf.range(9, delta=2)", "tf.range -> jnp.arange: an argument between others is left out"),

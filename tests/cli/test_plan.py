@@ -12,6 +12,7 @@ from replicax._src.cli._examinations import Finding, examine_plans
 from replicax._src.cli._plan import _bytes
 from replicax._src.cli.main import main
 from tests.cli.launches import environment
+from tests.forks import interpreter
 
 SCRIPT = """
 import os, pathlib, subprocess, sys, tempfile, threading
@@ -77,9 +78,11 @@ if int(optimizer.iterations) > 3:
 _TWO_KINDS = ("--on", "cpu:4", "--on", "cpu:2x4")
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, python: str | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "replicax", "plan", *arguments],
+        [python or interpreter(), "-m", "replicax", "plan", *arguments],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -92,7 +95,10 @@ def test_a_script_as_it_is_on_two_kinds_of_hardware(tmp_path: Path):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "mine.txt").write_text("mine")
     script_arguments = ("--", "--layers", "2")
-    result = run(tmp_path, "train.py", *_TWO_KINDS, "--json", *script_arguments)
+    # Not a fork: what a script starts has its rights, and forks are started by another process.
+    result = run(
+        tmp_path, "train.py", *_TWO_KINDS, "--json", *script_arguments, python=sys.executable
+    )
     assert result.returncode == 0, result.stderr
     four, eight = json.loads(result.stdout)["outcomes"]
     assert [each["name"] for each in four["plans"]] == ["train_step", "evaluate"]

@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from replicax._src import _jax_internals
-from replicax._src.cluster._addresses import is_own, own_address
+from replicax._src.cluster import _addresses
+from replicax._src.cluster._addresses import is_own, own_address, reachable_host
 
 NAMES = {
     "debian": ["127.0.1.1"],
@@ -90,3 +91,44 @@ def test_gloo_that_takes_no_address_is_left_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(make, lambda client: client)
     _jax_internals.listen_with_gloo_at("192.0.2.7")
     assert made == [{}]
+
+
+@pytest.mark.parametrize(
+    ("own_name", "host", "others", "expected"),
+    [
+        ("debian", "debian", ["other"], "192.0.2.7"),
+        ("debian", "DEBIAN.lan.", ["other"], "DEBIAN.lan."),  # which has no address here
+        ("debian", "debian", ["unknown"], "198.51.100.7"),  # as for any network
+        ("debian", "debian", [], "198.51.100.7"),
+        ("both", "both", ["other"], "192.0.2.7"),
+        ("v6 loopback", "v6 loopback", ["v6"], "2001:db8::7"),
+        ("host", "debian", ["other"], "debian"),  # another name may be that of a tunnel
+        ("debian", "127.0.1.1", ["other"], "127.0.1.1"),
+        ("debian", "other", ["debian"], "other"),
+        ("localhost", "localhost", ["other"], "localhost"),
+        ("v6", "v6", ["other"], "v6"),
+    ],
+)
+def test_own_name_on_the_loopback_is_the_address_for_the_others(
+    monkeypatch: pytest.MonkeyPatch, own_name: str, host: str, others: list[str], expected: str
+):
+    ways = {"192.0.2.99": "192.0.2.7", "2001:db8::7": "2001:db8::7", "192.0.2.1": "198.51.100.7"}
+    monkeypatch.setattr("socket.gethostname", lambda: own_name)
+    monkeypatch.setattr(_addresses, "_address_towards", ways.get)
+    assert reachable_host(host, others) == expected
+
+
+def test_a_host_without_a_way_to_any_network_has_the_address_of_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("socket.gethostname", lambda: "debian")
+    monkeypatch.setattr(_addresses, "_address_towards", lambda _: None)
+    devices = ["127.0.0.1", "10.0.0.7"]
+    monkeypatch.setattr(_addresses, "_addresses_of_devices", lambda: iter(devices))
+    assert reachable_host("debian") == "10.0.0.7"
+    del devices[1]
+    assert reachable_host("debian") == "debian"
+
+
+def test_the_loopback_is_the_address_of_a_device():
+    assert "127.0.0.1" in _addresses._addresses_of_devices()

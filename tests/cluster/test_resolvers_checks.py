@@ -277,9 +277,15 @@ def test_names_and_ports_are_taken_apart(host: str, port: int):
     assert split_address(f"{host}:{port}") == (host, port)
 
 
-@given(st.ip_addresses(v=6), st.integers(1, 65535))
+@given(st.ip_addresses(v=6).filter(lambda ip: not ip.is_link_local), st.integers(1, 65535))
 def test_ipv6_addresses_are_taken_apart(ip: Any, port: int):
     assert split_address(f"[{ip}]:{port}") == (str(ip), port)
+
+
+@pytest.mark.parametrize("host", ["fe80::1", "fe80::1%eth0"])
+def test_addresses_that_hold_for_one_cable_are_refused(host: str):
+    with pytest.raises(ClusterConfigError, match="link-local.*Write a name"):
+        split_address(f"[{host}]:2222")
 
 
 @given(st.text(max_size=20))

@@ -99,7 +99,7 @@ def test_model_fn_that_makes_other_variables_later(tmp_path: Path):
     def growing(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         calls.append(1)
         w = rx.Variable(jnp.zeros(len(calls)), name="w")
-        return EstimatorSpec(mode, loss=jnp.mean(w), train_op=sgd())
+        return EstimatorSpec(mode, loss=jnp.mean(w.value()), train_op=sgd())
 
     calls.clear()
     with pytest.raises(ValueError, match=r"'w' with shape \(1,\) first, and now with shape \(2,\)"):

@@ -80,7 +80,7 @@ def interrupt(program: str, folder: Path, times: int = 1) -> str:
     """
     path = folder / "interrupted.py"
     path.write_text(START + program)
-    job = Job([[sys.executable, str(path)]], [{"JAX_NUM_CPU_DEVICES": "8"}], imports=())
+    job = Job([[sys.executable, str(path)]], [{"JAX_NUM_CPU_DEVICES": "8"}], forked=True)
     with job:
         job.wait_for(0, re.compile("^ready$"))
         for _ in range(times):

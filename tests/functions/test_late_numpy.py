@@ -89,3 +89,20 @@ def test_a_wrong_index_is_an_error_as_in_numpy():
     w = rx.Variable(1.0)
     with pytest.raises(IndexError, match="out of bounds"):
         rx.value_and_grad(lambda: w * X[7, 0], [w], compile=True)
+
+
+WHOLE: dict[str, Callable[[Any], Any]] = {
+    "int32": lambda x: jnp.int32(x)[0],
+    "asarray": lambda x: jnp.asarray(x, jnp.int32)[0],
+    "array of items": lambda x: jnp.array([x[0], 1.0], dtype=int)[0],
+    "full": lambda x: jnp.full((2,), x[0], jnp.int32)[0],
+    "jax.jit": lambda x: jax.jit(lambda: jnp.asarray(x, jnp.int32))()[0],
+    "booleans": lambda x: jnp.asarray(x, bool)[1] + 16777216,
+}
+
+
+@pytest.mark.parametrize("way", WHOLE)
+def test_whole_numbers_are_those_of_all_bits_of_an_array(way: str):
+    w, x = rx.Variable(1.0), np.array([16777217.0, 1e-60])  # 2**24 + 1; 0 in 32 bits
+    value, _ = rx.value_and_grad(lambda: w * (WHOLE[way](x) - 16777216), [w], compile=True)
+    assert float(value) == 1

@@ -1,4 +1,4 @@
-"""What a type checker knows of compiled functions: `make types` checks these."""
+"""What a type checker knows of compiled functions and variables: `make types` checks these."""
 
 from typing import assert_type
 
@@ -34,6 +34,13 @@ def test_functions_keep_their_signatures():
     assert_type(with_signature(x), tuple[jax.Array, jax.Array])
     assert_type(Model().step(x, scale=2.0), dict[str, jax.Array])
     assert scaled(x) == 9
+
+
+def test_what_makes_a_variable_is_of_its_type():
+    w = rx.Variable(2.0)
+    assert_type(w, rx.Variable)
+    assert_type(w * 2, jax.Array)
+    assert w.name == "Variable:0"
 
 
 def test_losses_keep_their_types():

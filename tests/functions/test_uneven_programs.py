@@ -39,6 +39,16 @@ def reduced_in_merge(number: Any) -> Any:
     return context().merge_call(merge, args=(number,))
 
 
+def of_all_rows(x: Any) -> Any:
+    weights = jnp.arange(9.0)[:, None]  # one for each row, of which there are nine at most
+
+    def loss(x: Any) -> Any:
+        rows = context().all_gather(jnp.sin(x), axis=0)
+        return jnp.sum(rows * weights[: len(rows)])
+
+    return jax.grad(loss)(x)
+
+
 IN_REPLICAS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "rows": (lambda x: x, ONE_PROGRAM),
     "a nested result": (lambda x: {"b": x[:, 0], "a": (x.sum(), None, "text")}, ONE_PROGRAM),
@@ -65,6 +75,7 @@ IN_REPLICAS: dict[str, tuple[Callable[[Any], Any], str]] = {
         ONE_PROGRAM,
     ),
     "gathered": (lambda x: context().all_gather(x, axis=0), "eagerly, because"),
+    "as many as there are": (of_all_rows, "may have other shapes"),
     "without items": (lambda x: x[:0], "no items"),
 }
 

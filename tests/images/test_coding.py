@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import threading
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,46 @@ def test_an_image_of_16_bits_that_is_cut_off_is_damaged():
     content = image.encode_png(np.arange(10000, dtype=np.uint16).reshape(100, 100, 1))
     with pytest.raises(ValueError, match="the image is damaged"):
         image.decode_png(content[: len(content) // 2], dtype=np.uint16)
+
+
+@pytest.mark.parametrize("format", ["GIF", "PNG", "JPEG", "BMP"])
+def test_wherever_a_file_is_cut_off_it_is_one_error(format: str):
+    frames = [PIL.fromarray(np.full((6, 8), level, np.uint8)) for level in range(3)]
+    file = io.BytesIO()
+    more = {"save_all": True, "append_images": frames[1:]} if format == "GIF" else {}
+    frames[0].save(file, format, **more)
+    content = file.getvalue()
+    refused = 0
+    for end in range(len(content)):
+        try:
+            image.decode_image(content[:end])
+        except ValueError:
+            refused += 1
+    assert refused > len(content) // 2
+
+
+def test_recovering_in_two_threads_leaves_other_decoding_as_it_was():
+    files: Any = importlib.import_module("PIL.ImageFile")
+    before = files.LOAD_TRUNCATED_IMAGES
+    first_loads, second_may_end = threading.Event(), threading.Event()
+
+    class Picture:
+        def __init__(self, began: threading.Event, may_end: threading.Event) -> None:
+            self.began, self.may_end = began, may_end
+
+        def load(self) -> None:
+            self.began.set()
+            self.may_end.wait(60)
+
+    second_loads = threading.Event()
+    pictures = [Picture(first_loads, threading.Event()), Picture(second_loads, second_may_end)]
+    threads = [threading.Thread(target=_coding._what_there_is, args=(each,)) for each in pictures]
+    threads[0].start()
+    first_loads.wait(60)
+    threads[1].start()
+    assert not second_loads.wait(0.05), "it waits for the first"
+    pictures[0].may_end.set()
+    threads[0].join()
+    second_may_end.set()
+    threads[1].join()
+    assert files.LOAD_TRUNCATED_IMAGES == before

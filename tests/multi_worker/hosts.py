@@ -4,7 +4,8 @@
         subprocess.run(first.command(["ping", "-c1", second.address]))
         third.cut()
 
-As Debian sets it up, the name of each host leads to the loopback on the host itself. The switch is
+The hosts know each other by name. As Debian sets it up, the name of each host leads to the loopback
+on the host itself. The switch is
 a namespace as well, so that nothing of this machine's own network is touched. They need root and
 iproute2 (`ip`, `tc`); a test without them is skipped, and says what is missing.
 """
@@ -131,7 +132,7 @@ def hosts(count: int) -> Iterator[list[Host]]:
         except subprocess.CalledProcessError as error:
             pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
         for host in made:
-            _plug_in(host, switch)
+            _plug_in(host, switch, made)
         yield made
     finally:
         for host in made:
@@ -151,12 +152,13 @@ def _make_switch(switch: str) -> None:
     _run("ip", "-n", switch, "link", "set", "bridge", "up")
 
 
-def _plug_in(host: Host, switch: str) -> None:
+def _plug_in(host: Host, switch: str, hosts: Sequence[Host]) -> None:
     _run("ip", "netns", "add", host.name)
     (_HOSTS_FILES / host.name).mkdir(parents=True, exist_ok=True)
-    (_HOSTS_FILES / host.name / "hosts").write_text(
-        f"127.0.0.1 localhost\n127.0.1.1 {host.name}\n", encoding="utf-8"
-    )
+    own = "127.0.0.1 localhost\n", f"127.0.1.1 {host.name}\n"
+    others = [f"{each.address} {each.name}\n" for each in hosts if each is not host]
+    text = "".join((*own, *others))
+    (_HOSTS_FILES / host.name / "hosts").write_text(text, encoding="utf-8")
     outer, inner = f"{host.name}o", f"{host.name}i"
     _run("ip", "link", "add", outer, "type", "veth", "peer", inner)
     _attach(host, switch, outer, inner)

@@ -21,7 +21,7 @@ from tests.multi_worker.hosts import Host, hosts
 from tests.multi_worker.programs.audit import Audit
 from tests.multi_worker.programs.faults import Fault, write_plan
 from tests.multi_worker.programs.runs import EPOCHS, PROGRAMS, ROWS, TIMEOUT, quiet_run
-from tests.processes import Job
+from tests.processes import Job, tf_config
 
 PORT = 23456
 STOP_AT = 8  # the step at which worker 0 waits for the test to do what it does
@@ -40,7 +40,9 @@ def launched_on(
 ) -> Job:
     """A launcher with one worker on each host; `job[rank]` is the launcher of a node."""
     write_plan(folder, list(faults))
-    common = [f"--coordinator={three[0].address}:{PORT}", "--workers=1", *options]
+    common = ["--workers=1", *options]
+    if not any(each.startswith("--coordinator=") for each in options):
+        common.append(f"--coordinator={three[0].address}:{PORT}")
     train = [str(PROGRAMS / "train.py"), str(folder), "--seed=3"]
     python = [sys.executable, "-m", "replicax", "launch"]
     return Job(
@@ -86,9 +88,28 @@ def check_went_on_with_two(folder: Path) -> float:
 
 
 def test_hosts_whose_names_lead_to_their_loopback_train_together(three: list[Host], tmp_path: Path):
-    with launched_on(three, tmp_path, "--nodes=3") as job:
+    where = f"--coordinator={three[0].name}:{PORT}"
+    with launched_on(three, tmp_path, "--nodes=3", where) as job:
         job.expect_exit(status=0)
     check_bits(tmp_path)
+
+
+def test_a_cluster_of_such_names_needs_no_launcher(three: list[Host]):
+    program = """
+import replicax as rx
+strategy = rx.distribute.MultiWorkerMirroredStrategy()
+total = rx.function(lambda: strategy.reduce("SUM", strategy.run(lambda: 1.0), axis=None))
+print("replicas:", float(total()))
+"""
+    first, second, _ = three
+    # Two workers on the first host, for which its name must not be that of the loopback either.
+    where = [first, first, second]
+    addresses = [f"{host.name}:{PORT + rank}" for rank, host in enumerate(where)]
+    environments = [{"TF_CONFIG": tf_config(addresses, rank)} for rank in range(3)]
+    python = [sys.executable, "-c", program]
+    with Job([host.command(python) for host in where], environments, timeout=TIMEOUT) as job:
+        job.expect_exit(status=0)
+    assert all("replicas: 3.0" in each.output for each in job)
 
 
 @long

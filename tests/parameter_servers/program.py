@@ -75,6 +75,15 @@ def variables(strategy):
         "vector": [v.numpy().tolist() for v in vector.variables],
         "table_shape": list(table.shape),
     }
+    asked = []
+
+    def first_values(shard_info):
+        asked.append([list(shard_info.shape), list(shard_info.offset)])
+        return np.full(shard_info.shape, shard_info.offset[0], np.float32)
+
+    with strategy.scope():
+        made = rx.Variable(first_values, shape=(5, 2), dtype=np.float32)
+    facts["made_in_parts"] = [asked, made.numpy().tolist()]
     facts["table_read"] = table.numpy().tolist()
     facts["lookup"] = np.asarray(rx.nn.embedding_lookup(table, [4, 0, 4])).tolist()
     table.assign(np.ones((5, 2)))
@@ -315,10 +324,14 @@ def losses(strategy, coordinator):
         optimizer.iterations.assign(0)
         (pid,) = strategy.extended.view.servers.ask("ready", {1: ()}).values()
         os.kill(pid, signal.SIGKILL)
-        while (lost := error(lambda: coordinator.schedule(step, args=(ids, y)).fetch())) is None:
+
+        def go_on():
+            coordinator.schedule(step, args=(ids, y))
+            coordinator.join()
+
+        while (lost := error(go_on)) is None:
             pass
         facts["server_lost"] = lost
-        error(coordinator.join)
         checkpoint.restore(path)
         facts["restored"] = bool(np.array_equal(table.numpy(), before))
         facts["restored_iterations"] = int(optimizer.iterations.numpy())

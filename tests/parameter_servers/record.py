@@ -141,6 +141,15 @@ def variables():
         "vector": [v.numpy().tolist() for v in vector.variables],
         "table_shape": list(table.shape),
     }
+    asked = []
+
+    def first_values(shard_info):
+        asked.append([list(shard_info.shape), list(shard_info.offset)])
+        return tf.fill(shard_info.shape, float(shard_info.offset[0]))
+
+    with strategy.scope():
+        made = tf.Variable(first_values, shape=(5, 2), dtype=tf.float32)
+    facts["made_in_parts"] = [asked, tf.convert_to_tensor(made).numpy().tolist()]
     facts["table_read"] = tf.convert_to_tensor(table).numpy().tolist()
     facts["lookup"] = tf.nn.embedding_lookup(table, [4, 0, 4]).numpy().tolist()
     ones = np.ones((5, 2), np.float32)

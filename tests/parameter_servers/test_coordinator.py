@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "recorded" / "facts.json").read_text(encoding="utf-8"))
 SAME = """num_replicas_in_sync placement table_read lookup table_assigned done fetched
 fetch fetch_structure counter kwargs run_scheduled worker_indices_are_of after_error
-same_coordinator shards retries join_error_again distributed_dataset""".split()
+same_coordinator shards made_in_parts retries join_error_again distributed_dataset""".split()
 SAME_KIND = """worker_index_outside next_on_coordinator end_of_data
 schedule_not_callable""".split()
 OTHER_KIND = {

@@ -14,9 +14,19 @@ import pytest
 
 import replicax as rx
 from replicax._src.parameter_servers import _dispatcher, _worker
+from replicax._src.parameter_servers._dispatcher import Closure
 from replicax._src.parameter_servers._packing import numbers, packed
-from replicax._src.parameter_servers._remote_value import PerWorkerValues
-from tests.parameter_servers.actors import ID, Cluster, call, call_too, is_noted, note
+from replicax._src.parameter_servers._remote_value import PerWorkerValues, RemoteValue
+from tests.parameter_servers.actors import (
+    ID,
+    Cluster,
+    Lost,
+    call,
+    call_too,
+    fails,
+    is_noted,
+    note,
+)
 
 
 class Trainer:
@@ -175,3 +185,82 @@ def test_a_value_that_cannot_be_made_is_an_error_of_those_that_use_it(cluster: C
     assert result(cluster, int) == 0
     note("the file is there")
     assert result(cluster, sum, values) == result(cluster, sum, values) == 7
+
+
+def test_what_a_function_refers_to_is_there_until_it_has_run(cluster: Cluster):
+    """Also if nobody else has it any more: the servers would drop it."""
+    given: Any = cluster.variable(2.0)
+    kept: list[object] = []
+    arguments = packed(((given,), {}), ID, "The arguments", kept)
+    assert kept == [given]
+    here = weakref.ref(given)
+    code = packed(call_it, ID, "The function")
+    closure = Closure("t", numbers.of(call_it), code, arguments, RemoteValue("it"), kept)
+    value = closure.value
+    del given, kept
+    gc.collect()
+    assert here() is not None
+    cluster.dispatcher.put(closure)
+    assert value.fetch() == 3
+    cluster.dispatcher.join()
+    del closure
+    gc.collect()
+    assert here() is None
+
+
+def call_it(variable: Any) -> Any:
+    return variable + 1
+
+
+def test_variables_of_other_arguments_are_not_read(cluster: Cluster):
+    """They may be gone by then."""
+    values = []
+    for number in range(2):
+        given = cluster.variable(float(number), number)
+        values.append(result(cluster, call_it, given))
+        cluster.servers[number].target.delete([given.spec.key])
+    assert values == [1, 2]
+
+
+def test_a_function_that_is_lost_several_times_is_named(cluster: Cluster):
+    cluster.before += [fails(Lost()) for _ in range(3)]
+    with pytest.warns(UserWarning, match="RemoteValue of t.* to 3 workers .* memory .*"):
+        assert result(cluster, int) == 0
+
+
+def test_functions_of_several_threads_have_one_number_each():
+    functions = [lambda index=index: index for index in range(200)]
+    found: list[list[int]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append([numbers.of(each) for each in functions]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({tuple(each) for each in found}) == 1
+    assert numbers.find(found[0][7]) is functions[7]
+
+
+def test_a_worker_that_is_not_started_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """There is no other one: that is an error, until it is there."""
+    monkeypatch.setattr(_dispatcher, "_STARTED_WITHIN", 0.0)
+    cluster.before += [fails(Lost())]
+    is_there = threading.Event()
+
+    def ready(method: Any) -> int:
+        if not is_there.is_set():
+            raise Lost()
+        return method()
+
+    cluster.actor.around["ready"] = ready
+    closure = cluster.closure(int)
+    with pytest.warns(UserWarning, match="Worker 0 was lost, and is not started again: .*other"):
+        cluster.dispatcher.put(closure)
+        with pytest.raises(rx.errors.WorkerLostError, match="There is no other worker"):
+            cluster.dispatcher.join()
+    with pytest.raises(rx.errors.CancelledError):
+        closure.value.fetch()
+    is_there.set()
+    assert result(cluster, int) == 0

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax._src.parameter_servers._messages import Gradient, OptimizerSpec, Part
+from replicax._src.parameter_servers._messages import Gradient, KnownOptimizer, OptimizerSpec, Part
 from replicax._src.parameter_servers._parts import summed
 from replicax._src.parameter_servers._server_optimizer import ServerOptimizer
 from replicax._src.parameter_servers._worker_optimizer import WorkerOptimizer
@@ -34,7 +34,9 @@ def trained(cluster: Cluster, rows: int, *lookups: Any, compiled: bool = True) -
     cluster.servers[0].target._optimizers["o"] = ServerOptimizer(spec)
     worker, view = cluster.worker, cluster.worker._view
     here, count = worker.variable(table.spec), worker.variable(cluster.variable(0).spec)
-    optimizer = worker._optimizers[0] = WorkerOptimizer(view, 0, "o", count, [here])
+    optimizer = worker._optimizers[0] = WorkerOptimizer(
+        view, 0, count, KnownOptimizer("o", [here], ())
+    )
     moved: list[int] = []
 
     def counted(method: Any, data: bytes) -> bytes:
@@ -89,6 +91,33 @@ def test_several_look_ups_of_a_table_are_one_gradient(cluster: Cluster, compiled
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_each_server_takes_part_in_each_step(cluster: Cluster):
+    """The rows of a step are on the first server; the count of steps is on both."""
+    tables = [cluster.variable(np.ones((4, 2), np.float32), server) for server in (0, 1)]
+    counts = [cluster.variable(0, server) for server in (0, 1)]
+    rate = optax.linear_schedule(0.5, 0.0, 2)
+    for server, (table, count) in enumerate(zip(tables, counts)):
+        parts = [Part(server, table.spec.key, {})]
+        spec = OptimizerSpec(
+            optax.sgd(rate), [None, None], None, parts, {"1/count": count.spec.key}
+        )
+        cluster.servers[server].target._optimizers["o"] = ServerOptimizer(spec)
+    worker, view = cluster.worker, cluster.worker._view
+    here = [worker.variable(table.spec) for table in tables]
+    steps = worker.variable(cluster.variable(0).spec)
+    optimizer = WorkerOptimizer(view, 0, steps, KnownOptimizer("o", here, (0, 1)))
+    worker._optimizers[0] = optimizer
+    view.begin("steps", set())
+    with worker.strategy.scope():
+        for table in (here[0], here[1]):
+            rows = rx.nn.embedding_lookup(table, [0])
+            optimizer.apply_gradients([(np.ones((1, 2), np.float32), rows)])
+        view.finish()
+    view.flush()
+    assert [int(count.numpy()) for count in counts] == [2, 2]
+    assert [float(table.numpy()[0, 0]) for table in tables] == [0.5, 0.75]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_the_sum_of_gradients(dtype: Any):
     """Of rows, and of rows and the whole: that of the arrays which they stand for."""
@@ -114,3 +143,9 @@ def test_the_sum_of_gradients(dtype: Any):
         assert (found.rows is None) == any(each is whole for each in given)
         np.testing.assert_array_equal(dense(found), sum(map(dense, given)))
     assert summed([whole]) is whole
+
+
+def test_an_embedding_lookup_takes_one_table():
+    parts = [np.zeros((2, 3)), np.ones((2, 3))]
+    with pytest.raises(TypeError, match="takes one table; got a list of 2 .*the table itself"):
+        rx.nn.embedding_lookup(parts, [3])

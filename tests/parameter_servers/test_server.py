@@ -131,6 +131,21 @@ def test_adam_on_rows_changes_these_alone_and_counts_steps():
     assert value_of(server, 4) == 2
 
 
+def test_a_step_without_gradients_for_a_server_is_counted():
+    """Others have some: the next step here is that of the same number."""
+    server = ParameterServer(0)
+    zeros = np.zeros_like(TABLE)
+    server.create({1: TABLE, 2: zeros, 3: zeros, 4: np.zeros((), np.int32)})
+    rate = optax.piecewise_constant_schedule(1.0, {2: 0.1})
+    optimizer(server, optax.sgd(rate), {}, {"1/count": 4})
+    for _ in range(2):
+        push(server, updates=[Update("o", [])])
+    np.testing.assert_array_equal(value_of(server, 1), TABLE)
+    assert value_of(server, 4) == 2
+    push(server, updates=[Update("o", [Gradient(0, 1, np.ones_like(TABLE))])])
+    np.testing.assert_allclose(value_of(server, 1), TABLE - 0.1, rtol=1e-6)
+
+
 def test_staleness_is_the_number_of_updates_in_between():
     server = ParameterServer(0)
     server.create({1: TABLE})

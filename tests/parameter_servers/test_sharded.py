@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.parameter_servers._shard_info import made_in_parts
 from replicax._src.parameter_servers._sharded import ShardedVariable, offsets_of
 from tests.parameter_servers.actors import Cluster
 
@@ -98,3 +99,59 @@ def test_numbers_of_rows_are_integers(cluster: Cluster, ids: Any):
     variable = in_parts(cluster, np.zeros((5, 2), np.float32), 2)
     with pytest.raises(TypeError, match="numbers of rows are integers"):
         variable.sparse_read(np.array(ids))
+
+
+def first_values(shape: Any = (7, 2), dtype: Any = np.int32) -> Any:
+    """A function that makes parts: each number is that of its row."""
+
+    def make(shard_info: Any) -> np.ndarray:
+        (rows, width), (start, _) = shard_info
+        return np.arange(start, start + rows)[:, None] * np.ones((1, width), int)
+
+    found = made_in_parts({"initial_value": make, "shape": shape, "dtype": dtype})
+    assert found is not None
+    return found
+
+
+def test_made_part_by_part(cluster: Cluster):
+    def make(index: int, name: str, part: Any) -> Any:
+        assert part.shape[0] <= 3 and name == f"table/part_{index}"
+        return cluster.variable(part, index % 2)
+
+    values = first_values()
+    table = ShardedVariable.part_by_part(cluster.view, make, [0, 3, 5, 7], values, name="table")
+    assert (table.name, table.shape, table.dtype) == ("table:0", (7, 2), np.int32)
+    expected = np.arange(7)[:, None] * np.ones((1, 2), int)
+    np.testing.assert_array_equal(table.numpy(), expected)
+    np.testing.assert_array_equal(values.all(), expected)
+
+
+def test_a_part_of_another_shape():
+    text = r"part of shape \(2, 3\) that begins at \(1, 0\), and returned .* shape \(2, 2\)"
+    found = first_values(shape=(7, 3))._replace(make=lambda info: np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=text):
+        found.part(1, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"initial_value": lambda shard_info: 0, "shape": (7, 2)},  # as in TensorFlow
+        {"initial_value": lambda shard_info: 0, "dtype": np.int32},
+        {"initial_value": lambda shard_info: 0, "shape": (None, 2), "dtype": np.int32},
+        {"initial_value": lambda: 0, "shape": (7, 2), "dtype": np.int32},
+        {"initial_value": np.zeros((7, 2)), "shape": (7, 2), "dtype": np.int32},
+        {"initial_value": dict, "shape": 7, "dtype": np.int32},
+    ],
+)
+def test_what_is_made_as_a_whole(arguments: Any):
+    assert made_in_parts(arguments) is None
+
+
+def test_parts_that_are_asked_for_by_two_arguments():
+    def make(partition_shape: Any, partition_offset: Any) -> Any:
+        return np.full(partition_shape, partition_offset[0])
+
+    found = made_in_parts({"initial_value": make, "shape": 7, "dtype": np.int32})
+    assert found is not None
+    np.testing.assert_array_equal(found.part(4, 6), [4, 4])

@@ -70,7 +70,7 @@ def test_a_fault_is_trapped_and_named(job: Path, fault: str):
     eager = ["--eager"] if fault == "row" else []
     status = 1 if fault in ("variable", "bit") else 0
     command = ["-m", "replicax", "replay", str(capsule), str(PROGRAM), *eager]
-    printed = run_python([*command, "--", str(job), fault], job, status=status)
+    printed = run_python([*command, "--", str(job), fault], job, status=status, warm=True)
     for words in replayed:
         assert words in printed, printed
     assert f"step {step}: " in printed

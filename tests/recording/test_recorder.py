@@ -402,3 +402,34 @@ def test_lines_are_json_with_little_in_them(tmp_path: Path):
     assert lines[0]["after"] == 0 and lines[0]["checkpoint"].endswith("start-0")
     steps = [line for line in lines if "inputs" in line]
     assert [line["inputs"][0] for line in steps] == [["element", 0, n, 0] for n in range(1, 7)]
+
+
+def test_files_that_no_recorder_wrote_are_left_alone(tmp_path: Path):
+    w = rx.Variable(jnp.zeros(()))
+    step = rx.function(lambda x: w.assign_add(x))
+    checkpoint = rx.train.Checkpoint(w=w)
+    recording = tmp_path / "recording"
+    mine = [recording / "start-7" / "data" / "mine.txt", recording / "unsaved-3" / "mine.txt"]
+    for path in mine:
+        path.parent.mkdir(parents=True)
+        path.write_text("mine", encoding="utf-8")
+    recording.chmod(0o700)
+    manager = rx.train.CheckpointManager(checkpoint, tmp_path / "checkpoints")
+    with manager, rx.debug.Recorder(manager, step, recording):
+        for _ in range(5):
+            step(jnp.ones(()))
+            manager.save()
+    assert all(path.read_text(encoding="utf-8") == "mine" for path in mine)
+    starts = {path.name for path in recording.glob("start-*")}
+    assert starts == {"start-7"}, "those of the recorder are gone"
+
+
+@pytest.mark.parametrize("name", ["step-1-0-0.npy", "segment-00000001.jsonl", "recording.json"])
+def test_a_folder_with_files_of_such_names_is_refused(tmp_path: Path, name: str):
+    folder = tmp_path / "recording" / "worker-0"
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    (folder / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(FileExistsError, match=f"has not written: '{name}'.*another folder"):
+        Program(tmp_path)
+    assert (folder / name).read_text(encoding="utf-8") == "mine"

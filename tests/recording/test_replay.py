@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 def replay(capsule: Path, program: Path, *options: str, given: str = "", status: int = 0) -> str:
     command = ["-m", "replicax", "replay", str(capsule), str(program), *options]
-    return run_python(command, capsule.parent, given=given, status=status)
+    return run_python(command, capsule.parent, given=given, status=status, warm=True)
 
 
 @pytest.mark.parametrize("which", ["demo", "transformer", "sharded"])

@@ -80,7 +80,7 @@ def test_gradients_have_the_dtype_of_their_variable(dtype: str, compile: bool):
 
 @BOTH
 def test_complex_variables(compile: bool):
-    w = rx.Variable(jnp.array(1 + 2j, "complex64"))
+    w: Any = rx.Variable(jnp.array(1 + 2j, "complex64"))
     loss, (gradient,) = rx.value_and_grad(lambda: jnp.abs(w) ** 2, [w], compile=compile)
     np.testing.assert_allclose(loss, 5.0, rtol=1e-6)
     np.testing.assert_allclose(
@@ -98,7 +98,7 @@ def test_x64(compile: bool):
 
 
 def test_variables_without_items():
-    w = rx.Variable(jnp.zeros((0, 3)))
+    w: Any = rx.Variable(jnp.zeros((0, 3)))
     loss, (gradient,) = rx.value_and_grad(lambda: jnp.sum(w) + 1.0, [w])
     assert loss == 1.0 and gradient.shape == (0, 3)
 

@@ -473,3 +473,18 @@ def test_the_names_are_those_of_tensorflow():
     }
     for name, parameters in signatures.items():
         assert list(inspect.signature(getattr(rx.summary, name)).parameters) == parameters
+
+
+def test_the_file_is_where_the_program_was_when_the_writer_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    monkeypatch.chdir(first)
+    writer = rx.summary.create_file_writer("logs")
+    monkeypatch.chdir(second)
+    with writer.as_default():
+        rx.summary.scalar("loss", 1.0, step=1)
+    writer.close()
+    assert len(list((first / "logs").iterdir())) == 1 and not list(second.iterdir())

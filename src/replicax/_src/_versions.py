@@ -86,6 +86,12 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
     "xla_bridge": ("backends_are_initialized", "xla_client"),
 }
 
+# Names that make something quicker, and that replicax does without if JAX has them no more.
+QUICKER_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
+    "lax.eval_jaxpr": ("eval_jaxpr_p",),
+    "lib": ("xla_client",),
+}
+
 
 def check_jax(version: str) -> None:
     """Warns about a version of JAX that was not tested; raises `ImportError` if names are missing.
@@ -106,7 +112,7 @@ def check_jax(version: str) -> None:
             f'version that it was tested with ({JAX}): pip install "jax<{_after(JAX)}"; or a newer '
             "replicax: pip install --upgrade replicax"
         )
-    warn(f"JAX {version} was not tested with this version of replicax; {JAX} was.")
+    warn(f"This version of replicax was tested with JAX {JAX}, and not with JAX {version}.")
 
 
 def warn_unless_tested(library: str, version: str, tested: Tested) -> None:
@@ -119,9 +125,9 @@ def warn_unless_tested(library: str, version: str, tested: Tested) -> None:
     """
     if version not in tested:
         warn(
-            f"{library} {version} was not tested with this version of replicax; {tested} was. If a "
-            "model fails or learns nothing under a strategy, install that: pip install "
-            f'"{library.lower()}=={tested.last[0]}.{tested.last[1]}.*"'
+            f"This version of replicax was tested with {library} {tested}, and not with {version}. "
+            "If a model fails or learns nothing under a strategy, that may be why. "
+            f"{_to_install(library.lower(), tested)}"
         )
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.forks import interpreter
 from tests.multi_worker.programs.audit import Audit, Step
 from tests.multi_worker.programs.faults import Fault, write_plan
 from tests.processes import Job, command, workers
@@ -37,7 +38,9 @@ def launched(
     """
     write_plan(folder, list(faults))
     script = str(PROGRAMS / program)
-    line = [sys.executable, "-m", "replicax", "launch", *options, script, str(folder), *arguments]
+    # What comes before may give it other folders or rights, which forks would not have.
+    python = sys.executable if before else interpreter()
+    line = [python, "-m", "replicax", "launch", *options, script, str(folder), *arguments]
     environment = programs_of_this_run() if shared_programs else {}
     return command([*before, *line], environment=environment, timeout=timeout)
 

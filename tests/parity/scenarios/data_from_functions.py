@@ -51,6 +51,21 @@ FUNCTIONS: dict[str, Callable[[Library, Any], Any]] = {
     "even": lambda lib, context: _range(lib, 16).batch(2),
     "leftovers": lambda lib, context: _range(lib, 10).batch(3),
     "static shapes": lambda lib, context: _range(lib, 10).batch(2, drop_remainder=True),
+    "static shapes from a function": lambda lib, context: (
+        _range(lib, 10).map(lambda x: x * 2).batch(2, drop_remainder=True)
+    ),
+    "after a function of batches": lambda lib, context: (
+        _range(lib, 10).batch(2, drop_remainder=True).map(lambda x: x + 1)
+    ),
+    "static shapes from many": lambda lib, context: (
+        _range(lib, 10)
+        .flat_map(lambda x: lib.data.Dataset.from_tensors(x))
+        .batch(2, drop_remainder=True)
+    ),
+    "unbatched": lambda lib, context: (
+        _range(lib, 10).batch(3).unbatch().batch(2, drop_remainder=True)
+    ),
+    "batched again": lambda lib, context: _range(lib, 10).batch(3).rebatch(2, drop_remainder=True),
     "scalars": lambda lib, context: _range(lib, 10),
     "lists": lambda lib, context: _of_sizes(lib, 2, 1, 3, 0, 1),
     "infinite": lambda lib, context: _range(lib, 5).repeat().batch(2),

@@ -6,6 +6,7 @@ from replicax._src.checkpoints._access import keeping_leftovers as keeping_lefto
 from replicax._src.checkpoints._access import last_on_disk as last_on_disk
 from replicax._src.checkpoints._access import link_whole as link_whole
 from replicax._src.checkpoints._access import require_whole as require_whole
+from replicax._src.checkpoints._access import sweep as sweep
 from replicax._src.checkpoints._checkpoint import Checkpoint as Checkpoint
 from replicax._src.checkpoints._converting import FORMATS as FORMATS
 from replicax._src.checkpoints._converting import PART_BYTES as PART_BYTES

@@ -9,12 +9,13 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from unittest import mock
 
 from replicax._src.checkpoints import _folder, _manager
 from replicax._src.checkpoints._checkpoint import Checkpoint
-from replicax._src.checkpoints._names import MANIFEST
+from replicax._src.checkpoints._leftovers import remove, remove_leftovers, why_not_ours
+from replicax._src.checkpoints._names import MANIFEST, is_numbered
 from replicax._src.variable import own_storage
 
 
@@ -60,6 +61,19 @@ def link_whole(path: str, target: str) -> None:
 def require_whole(path: str) -> None:
     """Raises a `CheckpointError` unless every byte of the checkpoint is as it was written."""
     _folder.verify(path)
+
+
+def sweep(directory: str, prefix: str, kept: Container[str]) -> None:
+    """Removes the checkpoints `{prefix}-{number}` of a directory, but for those that are kept.
+
+    What killed programs left of them goes as well. Anything else that has such a name stays.
+    """
+    remove_leftovers(directory, prefix)
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        if is_numbered(name, prefix) and name not in kept and why_not_ours(path) is None:
+            with contextlib.suppress(OSError):
+                remove(path)
 
 
 @contextlib.contextmanager

@@ -35,10 +35,11 @@ class Checkpoint:
     """Saves and restores named things: models, optimizers, iterators, metrics, counters.
 
     Variables are found in whatever holds them: attributes of objects, dictionaries, lists, tuples,
-    dataclasses, other checkpoints. An `rx.Optimizer` brings its state along, which is restored also
-    where the optimizer makes it later; iterators over data sets bring their exact position;
-    `rx.random.Generator` and metrics theirs. Arrays and Python numbers count where they are given
-    to the checkpoint itself, or in dictionaries and lists that are; restored numbers are set there.
+    dataclasses, other checkpoints. Also saved are
+    the state of an `rx.Optimizer` (restored even if the optimizer makes it later), the exact
+    position of iterators over data sets, and the state of `rx.random.Generator` and of metrics.
+    Arrays and Python numbers are saved if they are given to the checkpoint itself, or are in
+    dictionaries and lists that are; restored numbers are set there.
 
     What is saved does not depend on the strategy: a checkpoint of four replicas can be restored on
     two, or without a strategy.
@@ -230,12 +231,12 @@ class Checkpoint:
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """Restores what was saved at `save_path`, onto the current strategy.
 
-        Before anything is changed, everything is compared: where the program has something that
-        the checkpoint has not, or of another shape or dtype, the error lists all of it. What only
-        the checkpoint has is left out, and restored when the program makes it: a variable when it
-        is first used, the state of an optimizer when it is built, an attribute of this checkpoint
-        when it is set, other things when the status's `assert_existing_objects_matched()` is
-        called.
+        Before anything changes, the program and the checkpoint are compared. If the program has
+        an object that the checkpoint does not have, or that has another shape or dtype there, the
+        error lists all differences. Objects that only the checkpoint contains are restored when
+        the program makes them: a variable when it is first used, the state of an optimizer when
+        it is built, an attribute of this checkpoint when it is set, other objects when you call
+        the status's `assert_existing_objects_matched()`.
 
         In a job of many workers all restore what the first one restores, or none does.
 

@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import write_arrays
@@ -121,7 +122,7 @@ def convert(
       ValueError: a rule that fits no name, or two names that become one.
       FileExistsError: there is something at the target.
     """
-    target = os.path.abspath(target)
+    target = absolute_path(target, "target")
     reader = load_checkpoint(source)
     found = _planned(reader, to, rules or ())
     arrays = _Read(reader, found, progress)
@@ -259,7 +260,7 @@ def _write_arrays_alone(target: str, arrays: Mapping[str, np.ndarray]) -> None:
     lock = PathLock(target)
     try:
         settle(target)
-        write_arrays(target + PARTIAL, arrays, _AT_ONCE)
+        _write_arrays(target + PARTIAL, arrays, target)
         require_free(target)
         os.rename(target + PARTIAL, target)
     finally:
@@ -267,12 +268,23 @@ def _write_arrays_alone(target: str, arrays: Mapping[str, np.ndarray]) -> None:
         lock.release()
 
 
+def _write_arrays(folder: str, arrays: Mapping[str, np.ndarray], target: str) -> None:
+    try:
+        write_arrays(folder, arrays, _AT_ONCE)
+    except ValueError as error:  # TensorStore's, which it is for a full disk too
+        if "RESOURCE_EXHAUSTED" not in str(error) and "space left" not in str(error):
+            raise
+        raise SaveFailedError(
+            f"{target} could not be written: the disk is full. {error}"
+        ) from error
+
+
 def _write_folder(
     target: str, arrays: Mapping[str, np.ndarray], objects: list[dict[str, Any]], is_theirs: bool
 ) -> None:
     partial = _folder.PartialFolder(target)
     try:
-        write_arrays(os.path.join(partial.path, ARRAYS), arrays, _AT_ONCE)
+        _write_arrays(os.path.join(partial.path, ARRAYS), arrays, target)
         files = _folder.sync_and_list(partial.path, ARRAYS)
         content = {"objects": objects, "spelling": "tensorflow" if is_theirs else "names"}
         _folder.write_file(os.path.join(partial.path, OBJECTS), json.dumps(content).encode())

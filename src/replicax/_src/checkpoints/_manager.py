@@ -80,10 +80,10 @@ manager_watchers: list[Callable[[CheckpointManager], None]] = []
 class CheckpointManager:
     """Saves a checkpoint again and again, keeps the last few, and finds the latest.
 
-    `save` returns as soon as the values are copied, and the rest happens in the background. A
-    failure there is raised by whatever comes next: `save`, `wait`, `close`, `latest_checkpoint`; at
-    the end of the program it is printed. Checkpoints appear whole or not at all. What a killed
-    program left half-written is removed by the next manager; a damaged checkpoint is passed over.
+    `save` returns as soon as the values are copied; a thread does the rest. If that fails, the next
+    call of `save`, `wait`, `close` or `latest_checkpoint` raises the error; if there is none, it is
+    printed when the program ends. Checkpoints are atomic. The next manager removes what a killed
+    program left incomplete; a damaged checkpoint is skipped.
 
     In a job of many workers all of them make the manager and call `save`; the first one writes,
     to its own directory.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_ADDRESSES = ("gs://", "s3://", "http://", "https://")
+from replicax._src import _local_path
 
 
 def as_path(given: object, what: str) -> str:
@@ -14,14 +14,7 @@ def as_path(given: object, what: str) -> str:
       given: by the user.
       what: the call and its argument, for the error.
     """
-    path = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if not isinstance(path, str):
-        raise TypeError(
-            f'`{what}` must be a path, as "run/checkpoints" or a pathlib.Path; got {given!r}, of '
-            f"type {type(given).__name__}."
-        )
-    if "\0" in path or path.startswith(_ADDRESSES):
-        raise ValueError(f"`{what}` must be a path of the file system; got {path!r}.")
+    path = _local_path.as_path(given, what)
     if "\\" in os.path.abspath(path):
         # TensorStore would write the arrays somewhere else.
         raise ValueError(

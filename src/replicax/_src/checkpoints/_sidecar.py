@@ -26,12 +26,12 @@ class Evaluated(Protocol):
 
 
 class SidecarEvaluator:
-    """Evaluates a Keras model in a process of its own, while others train it.
+    """Evaluates a Keras model in a separate process, while others train it.
 
     The training saves `rx.train.Checkpoint(model=model, optimizer=model.optimizer)`, with a
     `CheckpointManager` for example, to a directory that this process sees. Each time there is a
-    newer checkpoint, it is restored and evaluated; those that come meanwhile are passed over, but
-    for the last. The process is the task `evaluator` of a cluster, or any other.
+    newer checkpoint, it is restored and evaluated; of several new ones, only the last. The process
+    is the task `evaluator` of a cluster, or any other.
 
     >>> import os, tempfile
     >>> os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -79,7 +79,7 @@ class SidecarEvaluator:
             )
         self.model = model
         self.data = data
-        self.checkpoint_dir = as_path(checkpoint_dir, "checkpoint_dir")
+        self.checkpoint_dir = os.path.abspath(as_path(checkpoint_dir, "checkpoint_dir"))
         self.steps = steps
         self.max_evaluations = max_evaluations
         self.callbacks = list(callbacks or [])

@@ -13,8 +13,8 @@ from replicax._src.cluster.control import Settings
 
 _DESCRIPTION = """\
 Runs a script in several worker processes that train together: on this host, or with one launcher on
-each of several hosts. Every worker finds its place in TF_CONFIG. If one fails, all of them end, and
-with --max-restarts they start again, to go on from their last checkpoint."""
+each of several hosts. Every worker gets its position in TF_CONFIG. If one fails, all of them end,
+and with --max-restarts they start again and continue from their last checkpoint."""
 
 _EXAMPLES = """\
 examples:
@@ -22,7 +22,7 @@ examples:
   replicax launch --workers 4 train.py             four workers
   replicax launch --workers 2 --devices-per-worker 2 --max-restarts 3 -m project.train
   replicax launch --workers 2:4 --max-restarts 10 train.py
-                                                   four workers; goes on with two if it must
+                                                   four workers; continues with as few as two
   replicax launch --nodes 2 --node-rank 0 --coordinator host0:12345 --workers 8 train.py
                                                    on host0; the same with --node-rank 1 on host1
   replicax launch --ray head:6379 --workers 8 --devices-per-worker 1 train.py
@@ -41,14 +41,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "default": "1",
         "help": "workers on this host. The default is 1: one worker with all devices of the host. "
         "auto: one for each GPU, or for each --devices-per-worker of them. MIN:MAX starts with "
-        "MAX; a worker that is killed sits out the next generation, as long as "
-        "MIN remain, and returns in the one after it",
+        "MAX; a worker that is killed is left out of the next generation if at least MIN remain, "
+        "and returns in the one after it",
     },
     "--devices-per-worker": {
         "metavar": "K",
         "type": int,
-        "help": "devices of each worker: K GPUs each, or the CPU cut into K. Without it, GPUs are "
-        "shared out evenly",
+        "help": "devices of each worker: K GPUs, or K virtual devices of the CPU. By default, GPUs "
+        "are divided evenly",
     },
     "--max-restarts": {
         "metavar": "R",
@@ -59,8 +59,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--stall-timeout": {
         "metavar": "S",
         "type": float,
-        "help": "seconds without progress, compiling apart, after which the workers are stuck: "
-        "what each was doing is printed, and they are ended. 0: never (default: "
+        "help": "seconds without progress (compiling is progress) after which the workers are "
+        "ended, and it is printed what each was doing. 0: never (default: "
         f"REPLICAX_STALL_TIMEOUT, or {LaunchOptions.stall_timeout:g})",
     },
     "--join-timeout": {
@@ -78,7 +78,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--nodes": {
         "metavar": "M",
         "default": "1",
-        "help": "hosts, each with a launcher of its own; or MIN:MAX, to go on when some are lost",
+        "help": "hosts, each with its own launcher; or MIN:MAX, to continue when some are lost",
     },
     "--node-rank": {
         "metavar": "I",
@@ -97,25 +97,26 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--shared-folder": {
         "metavar": "DIR",
-        "help": "a folder that all hosts see, for this job alone: when the first host is lost, the "
-        "launchers that are left agree there on which of them leads, and go on",
+        "help": "a folder that all hosts see, used by this job only: if the first host is lost, "
+        "the remaining launchers choose there which of them leads, and continue",
     },
     "--ray": {
         "metavar": "ADDRESS",
         "nargs": "?",
         "const": "",
-        "help": "run the workers on Ray, spread over its nodes: at host:port, at RAY_ADDRESS "
-        "without an address, or on this host if there is none. --workers are all of the job then",
+        "help": "run the workers on Ray, spread over its nodes: at host:port; without an address, "
+        "at RAY_ADDRESS, or on this host. --workers is then the number in the whole job",
     },
     "--log-dir": {
         "metavar": "DIR",
-        "help": "a folder in which each worker's lines are appended to a file of its own, "
-        "worker-0.log and so on, beside the combined log",
+        "help": "also append the output of each worker to its own file in this folder: "
+        "worker-0.log and so on",
     },
     "--record": {
         "metavar": "DIR",
         "help": "record the steps of a program that has an rx.train.CheckpointManager, so that "
-        "each of the last ones can be run again: replicax replay DIR train.py. All workers see DIR",
+        "each of the last ones can be run again: replicax replay DIR train.py. DIR must be visible "
+        "to all workers",
     },
     "--traps": {
         "metavar": "TRAPS",
@@ -182,7 +183,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     position = 0
     while position < len(arguments):
         argument = arguments[position]
-        if argument == "-m" or not argument.startswith("-"):
+        if argument in ("-m", "-") or not argument.startswith("-"):
             break
         if argument == "--":
             return list(arguments[:position]), tuple(arguments[position + 1 :])

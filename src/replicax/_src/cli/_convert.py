@@ -11,19 +11,19 @@ from replicax._src.checkpoints import FORMATS, PART_BYTES, Conversion, read_rule
 from replicax._src.checkpoints import convert as convert_checkpoint
 
 _DESCRIPTION = """\
-Reads a checkpoint of TensorFlow (2 or 1, without TensorFlow), of replicax, or SafeTensors, and
-writes it as one of replicax, as an Orbax checkpoint, or as SafeTensors."""
+Converts a checkpoint of TensorFlow (2 or 1; TensorFlow is not needed), replicax or SafeTensors to a
+checkpoint of replicax or Orbax, or to SafeTensors."""
 
 _EPILOG = r"""examples:
   replicax convert run/ckpt-30 converted             for rx.train.Checkpoint(...).restore
   replicax convert run/ckpt-30 weights --to safetensors --part-size 2000000000
   replicax convert run/ckpt-30 converted --map rules.txt
 
-rules, one in a line; the first that fits a whole name counts, and names that none fits stay:
-  model/layer-(\d+)/kernel -> model/\1/w            \1 is what the first brackets fit
+rules, one in each line; the first that matches the whole name applies, other names stay:
+  model/layer-(\d+)/kernel -> model/\1/w            \1 is what the first group matches
   optimizer/.* ->                                   left out
 
-exit status: 0 if it was written, 2 if not; then nothing is left of it."""
+exit status: 0 if it was written; 2 if not, and then nothing is left behind."""
 
 
 def add_convert_options(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +32,15 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a path, or a directory of them")
-    parser.add_argument("out", metavar="OUT", help="where to write; there must be nothing")
+    parser.add_argument("out", metavar="OUT", help="where to write; it must not exist")
     parser.add_argument("--to", choices=FORMATS, default="replicax", help="(default: replicax)")
     parser.add_argument("--map", metavar="RULES", help="a file of rules for names")
     parser.add_argument(
-        "--part-size", type=int, metavar="BYTES", default=PART_BYTES, help="of SafeTensors"
+        "--part-size",
+        type=int,
+        metavar="BYTES",
+        default=PART_BYTES,
+        help="the maximum size of a SafeTensors file",
     )
 
 

@@ -6,18 +6,21 @@ groups of processes there are. The pipe closes when the launcher ends, however i
 
 A launcher that leads by a lease can also be stopped, or held up, while another leads by now. So it
 gives the guard a time limit with each renewal, and workers that outlive it are ended.
+
+It also removes folders that the launcher has made for its workers, which nobody else would.
 """
 
 import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import final
 
 # `+12` is a group that may live, and `-12` is one that is gone, whose number may be another's soon.
 # `=8.0` is a time limit in seconds, in place of the one before.
 _PROGRAM = """
-import math, os, select, signal, sys, time
+import math, os, select, shutil, signal, sys, time
 clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 groups, limit, rest = set(), math.inf, b""
 def end_all():
@@ -41,6 +44,14 @@ while True:
         end_all()
         limit = math.inf
 end_all()
+folders = sys.argv[1:]
+for attempt in range(20):
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    folders = [folder for folder in folders if os.path.lexists(folder)]
+    if not folders:
+        break
+    time.sleep(0.1)  # a worker has written while it ended
 """
 _NEEDED = ("LD_", "DYLD_", "PATH", "SYSTEMROOT")
 _SECONDS_TO_END = 5.0
@@ -48,13 +59,17 @@ _SECONDS_TO_END = 5.0
 
 @final
 class Guard:
-    """Ends groups of processes when this process is gone."""
+    """Ends groups of processes when this process is gone.
 
-    def __init__(self) -> None:
+    Args:
+      folders: Which are removed then.
+    """
+
+    def __init__(self, folders: Sequence[str] = ()) -> None:
         # In a session of its own: what ends the launcher from its terminal must not end the guard.
         # It needs nothing of the environment but what finds the libraries of Python.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, *folders],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -3,23 +3,21 @@
 import argparse
 import importlib.util
 import io
-import os
-import signal
 import sys
 
 _DESCRIPTION = """\
 Ports programs that use tf.distribute. Reads Python files and notebooks and reports, line by line,
-what carries over as it is, what changes, what needs thought, and what is not supported. With
---write, what changes is changed, and the rest gets a comment: TODO(replicax)."""
+what carries over, what changes, what needs thought, and what is not supported. With --write it
+makes the changes, and marks the other lines with a comment: TODO(replicax)."""
 
 _EPILOG = """\
 examples:
-  replicax migrate train.py              what there is to do
-  replicax migrate --diff src/           what --write would change
-  replicax migrate --write src/          change it; to do so twice changes nothing more
+  replicax migrate train.py              report what to change
+  replicax migrate --diff src/           show what --write would change
+  replicax migrate --write src/          change it; running it again changes nothing more
 
-exit status: 0 if nothing is left to be done by hand, 1 if something is, 2 if a file does not exist,
-is not Python 3, or cannot be read or written; other files are done all the same."""
+exit status: 0 if nothing is left to do by hand, 1 if something is, 2 if a file does not exist, is
+not Python 3, or cannot be read or written; the other files are processed."""
 
 
 def add_migrate_options(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +46,6 @@ def migrate(arguments: argparse.Namespace) -> int:
     for stream in (sys.stdout, sys.stderr):  # of lines and names that a terminal has no letters for
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    try:
-        status = _command.run(
-            arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
-        )
-        sys.stdout.flush()
-    except BrokenPipeError:  # as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    return status
+    return _command.run(
+        arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
+    )

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 
 from replicax._src.cli._examinations import Finding, Problem
-from replicax._src.cluster import WorkerView, checked_cluster, split_address
+from replicax._src.cluster import WorkerView, checked_cluster, reachable_host, split_address
 from replicax._src.cluster.control import NotThisMachine, bind, listening_host, process_at_port
 from replicax._src.cluster.resolvers import resolver_from_environment
 
@@ -143,10 +143,11 @@ def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) 
 def _check_loopback(finding: Finding, view: WorkerView) -> None:
     """Checks that worker 0 of several hosts does not listen on its loopback: all meet there."""
     hosts = [split_address(address)[0] for address in view.workers]
-    if view.rank != 0 or len(set(hosts)) == 1:
+    others = [host for host in hosts if host != hosts[0]]
+    if view.rank != 0 or not others:
         return
     try:
-        addresses = _resolve(hosts[0])
+        addresses = _resolve(reachable_host(hosts[0], others))
     except OSError:
         return  # which was told already
     if all(address.startswith("127.") for address in addresses):

@@ -171,8 +171,12 @@ class LocalNode(OwnNode):
         )
         self._programs = KeptPrograms(self._environment) if options.max_restarts else None
         self._errand = None if options.payload is None else Errand(options.payload)
+        made = (self._programs, self._errand)
         self._workers = LocalWorkers(
-            loop.selector, log, lambda rank, status: self._on_exit(rank, status)
+            loop.selector,
+            log,
+            lambda rank, status: self._on_exit(rank, status),
+            [each.folder for each in made if each is not None and each.folder is not None],
         )
 
     @property

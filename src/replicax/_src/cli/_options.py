@@ -9,8 +9,9 @@ import re
 from typing import NamedTuple, final
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src._local_path import is_address
 from replicax._src.cli._log import WorkerFiles
-from replicax._src.cluster import split_address
+from replicax._src.cluster import reachable_host, split_address
 from replicax._src.cluster.control import Settings
 
 KEY_VARIABLE = "REPLICAX_LAUNCH_KEY"
@@ -100,14 +101,16 @@ class LaunchOptions:
         if not self.join_timeout > 0:
             raise Usage(f"--join-timeout {self.join_timeout:g}: expected more than 0 seconds.")
         self._check_at_least("--grace-period", self.grace_period, 0)
+        self._check_folders()
         self._check_nodes()
         self._check_traps()
         if self.ray is not None:
             self._check_ray(self.ray)
 
     def coordinator_address(self) -> tuple[str, int]:
-        """Returns host and port of `coordinator`."""
-        return split_address(self.coordinator or "")
+        """Returns host and port of `coordinator`, as all nodes reach it."""
+        host, port = split_address(self.coordinator or "")
+        return reachable_host(host), port
 
     def worker_files(self) -> WorkerFiles | None:
         """Returns where the lines of each worker go, besides the combined log.
@@ -128,6 +131,19 @@ class LaunchOptions:
     def _check_at_least(self, option: str, value: float, least: float) -> None:
         if not value >= least:  # also NaN
             raise Usage(f"{option} {value:g}: expected {least} or more.")
+
+    def _check_folders(self) -> None:
+        folders = {
+            "--log-dir": self.log_dir,
+            "--record": self.record,
+            "--shared-folder": self.shared_folder,
+        }
+        for option, folder in folders.items():
+            if folder is not None and is_address(folder):
+                raise Usage(
+                    f"{option} {folder}: expected a folder of the file system, which may be one "
+                    "that is mounted; the address of a store is none."
+                )
 
     def _check_traps(self) -> None:
         if self.record == "":
@@ -172,12 +188,12 @@ class LaunchOptions:
                 f"0 to {self.nodes.most - 1}."
             )
         try:
-            split_address(self.coordinator or "")
-        except ClusterConfigError:
+            split_address(self.coordinator or "", "This one")
+        except ClusterConfigError as error:
             raise Usage(
                 f"--coordinator {self.coordinator}: several nodes need the address of node 0, as "
                 "every node can reach it: host and free port, as in `--coordinator host0:12345` "
-                "or `--coordinator [2001:db8::1]:12345`."
+                f"or `--coordinator [2001:db8::1]:12345`.{f' {error}' if self.coordinator else ''}"
             ) from None
         if self.shared_folder is not None and not self.max_restarts:
             raise Usage(

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, final
 from replicax._src.planning import Exchange, Plan, Tensor, amount, seconds, table
 
 _DESCRIPTION = """\
-Follows a script with planned devices for those of its strategy: nothing is computed and nothing is
-written; each of its functions is compiled once, and it is reported what that needs on each device:
-memory, communication, time. If it does not fit, it is tried what would."""
+Runs a script with planned devices instead of those that its strategy asks for. Nothing is computed
+or written. Each of its functions is compiled once, and the report says what it needs on each
+device: memory, communication, time. If it does not fit, it also says which changes would help."""
 
 _EPILOG = """\
 examples:
@@ -44,7 +44,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("script", help="a Python script, as it is; its arguments follow after --")
+    parser.add_argument("script", help="a Python script, unchanged; its arguments follow after --")
     parser.add_argument(
         "--on", action="append", required=True, metavar="HARDWARE", help="such as v5e:16x16"
     )
@@ -53,7 +53,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--find-batch", action="store_true", help="find the largest global batch that fits"
     )
-    parser.add_argument("--show", action="store_true", help="let the script print what it prints")
+    parser.add_argument("--show", action="store_true", help="show the output of the script")
     parser.add_argument(
         "--timeout", type=float, default=900, metavar="SECONDS", help="for each plan (900)"
     )

@@ -24,9 +24,9 @@ from replicax._src.recording import (
 )
 
 _DESCRIPTION = """\
-Runs a recorded step again: the script is run up to the first call of the function that was
-recorded, with virtual devices for all replicas of all workers; then its state is restored from the
-capsule, its data walked to the step, and the step run. Nothing is written."""
+Runs a recorded step again. The script runs up to the first call of the recorded function, with
+virtual devices for all replicas of all workers. Then the state is restored from the capsule, the
+data is read up to the step, and the step runs. Nothing is written."""
 
 _EPILOG = """\
 examples:
@@ -38,7 +38,7 @@ examples:
   replicax replay recording/capsules/step-41327 --list                 what is in it?
   replicax replay step-41327 train.py -- --layers 12                   arguments of the script
 
-Exit status: 0 if the step gave the recorded bits, 1 if it gave others, 2 if it could not be run."""
+Exit status: 0 if the step gave the recorded bits, 1 if it gave others, 2 if it could not run."""
 
 
 def add_replay_options(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument(
         "capsule",
-        help="the folder that a trap has named; or that of a recording, for its last step",
+        help="the folder that a trap named; or the folder of a recording, for its last step",
     )
     parser.add_argument(
         "script", nargs="?", help="the script that was recorded; its arguments follow after --"
@@ -58,41 +58,39 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--eager",
         action="store_true",
-        help="run the step operation by operation, and the function as Python, and name the first "
-        "value that is not finite; on a terminal, pdb asks for commands there",
+        help="run the step operation by operation, then the function as Python, and name the first "
+        "value that is not finite; on a terminal, pdb starts there",
     )
     parser.add_argument(
         "--pdb",
         action=argparse.BooleanOptionalAction,
-        help="with --eager: pdb at the first value that is not finite, or not",
+        help="with --eager: whether pdb starts at the first value that is not finite",
     )
     parser.add_argument(
         "--replica",
         type=int,
         metavar="R",
-        help="look at one replica alone: its rows, its gradients, its first value that is not "
-        "finite; --pdb stops in its function in any case. The others run beside it",
+        help="report one replica: its rows, its gradients, its first value that is not finite; "
+        "--pdb stops in its function in any case. The others run too",
     )
     parser.add_argument(
         "--compare",
         metavar="OTHER",
-        help="run the step of another capsule as well, or this one on so many devices, and name "
-        "the first variable, activation or gradient that differs by more than rounding",
+        help="also run the step of another capsule, or this step on another number of devices, and "
+        "name the first variable, activation or gradient that differs by more than rounding",
     )
-    parser.add_argument(
-        "--devices", type=int, metavar="N", help="run it on so many virtual devices"
-    )
+    parser.add_argument("--devices", type=int, metavar="N", help="run it on N virtual devices")
     parser.add_argument(
         "--workers",
         action="store_true",
-        help="in as many processes as the job had workers, as there: then it has the same bits",
+        help="run as many processes as the job had workers, which gives the same bits",
     )
     parser.add_argument(
         "--here",
         action="store_true",
-        help="use the devices of this machine, not virtual ones on its CPU",
+        help="use the devices of this machine instead of virtual devices",
     )
-    parser.add_argument("--show", action="store_true", help="let the script print what it prints")
+    parser.add_argument("--show", action="store_true", help="show the output of the script")
 
 
 def replay(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:

@@ -25,7 +25,7 @@ _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+    os.execv(sys.argv[2], sys.argv[2:])
 """
 _READ_SIZE = 65536
 # Gloo says it to everyone in every generation, and nothing silences it.
@@ -94,9 +94,10 @@ def dies_with_us(command: Sequence[str]) -> list[str]:
 
     The kernel ties it to the thread that starts it, which must live as long.
     """
+    python = sys.executable
     if not sys.platform.startswith("linux"):
-        return [sys.executable, *command]
-    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        return [python, *command]
+    return [python, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), python, *command]
 
 
 class Output(Protocol):
@@ -123,6 +124,12 @@ class LocalWorkers:
     It works inside the launcher's loop: file descriptors are registered with a selector, with the
     function to call as data. Processes must be started by the main thread, since the kernel ties
     them to the thread that started them.
+
+    Args:
+      selector: Of the loop.
+      log: Where the lines go.
+      on_exit: Called with the rank and the status of a worker that has ended on its own.
+      folders: Which are of no use any more when this process is gone.
     """
 
     def __init__(
@@ -130,10 +137,12 @@ class LocalWorkers:
         selector: selectors.BaseSelector,
         log: Output,
         on_exit: Callable[[int, int], None],
+        folders: Sequence[str] = (),
     ) -> None:
         self._selector = selector
         self._log = log
         self._on_exit = on_exit
+        self._folders = folders
         self._workers: list[Worker] = []
         self._running: list[Worker] = []
         self._process_descriptors: dict[int, int] = {}
@@ -156,7 +165,7 @@ class LocalWorkers:
     def start(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts one more worker."""
         if self._guard is None:
-            self._guard = Guard()
+            self._guard = Guard(self._folders)
         worker = Worker(rank, command, environment)
         self._guard.watch(worker.process.pid)
         self._workers.append(worker)

@@ -60,8 +60,8 @@ def launch(
     """Runs a function in several workers that train together; returns what the first one returns.
 
     Each worker is a new process that calls `fn(*args)`, which makes the strategy and trains. It is
-    watched over as by `replicax launch`: if one fails all end, and with `max_restarts` they start
-    again. What they print is printed here. It works in a notebook, with a function of a cell.
+    supervised as by `replicax launch`: if one worker fails, all end, and with `max_restarts` they
+    start again. Their output appears here. A function of a notebook's cell works too.
 
     >>> import replicax as rx
     >>> def train(steps):
@@ -71,10 +71,10 @@ def launch(
     10
 
     Args:
-      fn: The function. What it refers to goes with it, if that can be pickled: NumPy arrays, not
-        arrays of JAX, variables and strategies, which workers have to make themselves.
-      *args: What it is called with.
-      workers: How many; "2:4" starts four, and goes on with two if it must.
+      fn: The function. Objects that it refers to are sent along if they can be pickled: NumPy
+        arrays can; JAX arrays, variables and strategies cannot, so make these in the function.
+      *args: Its arguments.
+      workers: How many; "2:4" starts four, and continues with as few as two.
       ray: True runs the workers on Ray: on the cluster that this process is connected to, else at
         `RAY_ADDRESS`, else on this host. An address means that cluster. It needs `replicax[ray]`.
       devices_per_worker: GPUs of each worker, or CPU devices. Without it, GPUs are shared out
@@ -206,6 +206,10 @@ def _name(fn: object) -> str:
     return getattr(fn, "__qualname__", repr(fn))
 
 
+def _type_name(value: object) -> str:
+    return "jax.Array" if isinstance(value, jax.Array) else type(value).__name__
+
+
 def _culprit(fn: Callable[..., object], args: tuple[object, ...]) -> str:
     """Returns which of the things that a function refers to cannot be pickled."""
     named = {f"argument {number}": value for number, value in enumerate(args)}
@@ -218,7 +222,7 @@ def _culprit(fn: Callable[..., object], args: tuple[object, ...]) -> str:
         try:
             _pickled(value)
         except Exception:
-            return f"{name} (a {type(value).__name__})"
+            return f"{name} (of type {_type_name(value)})"
     return "something that it refers to"
 
 
@@ -236,7 +240,7 @@ def _pickled(value: object, arrays_as: Callable[[Any], object] | None = None) ->
             if isinstance(obj, jax.Array) and arrays_as is not None:
                 return _same, (arrays_as(obj),)
             if isinstance(obj, jax.Array | DistributedValues | Strategy):
-                raise TypeError(f"a {type(obj).__name__} belongs to the process that made it")
+                raise TypeError(f"{_type_name(obj)} objects belong to the process that made them")
             return super().reducer_override(obj)
 
     buffer = io.BytesIO()

@@ -7,6 +7,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -24,6 +25,18 @@ from replicax._src.cli._succession import Succession
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `replicax <arguments>`. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
+
+
+def _run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="replicax", description="The programming model of tf.distribute, on JAX."
     )
@@ -32,32 +45,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     launching = commands.add_parser("launch", help="run a script in several workers")
     add_launch_options(launching)
     doctoring = commands.add_parser(
-        "doctor", help="look at devices, versions, network and cluster; say what is wrong"
+        "doctor", help="check devices, versions, network and cluster, and say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
     planning = commands.add_parser(
-        "plan", help="tell what a script would need on hardware that is not here"
+        "plan", help="tell what a script needs on hardware that you do not have"
     )
-    replaying = commands.add_parser("replay", help="run a recorded step again, and look at it")
-    converting = commands.add_parser("convert", help="write a checkpoint in another form")
+    replaying = commands.add_parser("replay", help="run a recorded step again")
+    converting = commands.add_parser("convert", help="convert a checkpoint to another format")
     migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
     add_migrate_options(migrating)
 
-    try:
-        match arguments[:1]:
-            case ["launch"]:
-                # Not through `parser`: what follows the script is the script's own.
-                return _launch(launch_options(launching, arguments[1:]), launching)
-            case ["plan"]:
-                return _plan(parser, planning, arguments)
-            case ["replay"]:
-                return _replay(parser, replaying, arguments)
-            case ["convert"]:
-                return _convert(parser, converting, arguments)
-        parsed = parser.parse_args(arguments)
-        return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
-    except KeyboardInterrupt:
-        return 130
+    match arguments[:1]:
+        case ["launch"]:
+            # Not through `parser`: what follows the script is the script's own.
+            return _launch(launch_options(launching, arguments[1:]), launching)
+        case ["plan"]:
+            return _plan(parser, planning, arguments)
+        case ["replay"]:
+            return _replay(parser, replaying, arguments)
+        case ["convert"]:
+            return _convert(parser, converting, arguments)
+    parsed = parser.parse_args(arguments)
+    return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
 
 
 # These need JAX: the other commands start in a tenth of the time without it.
@@ -102,6 +112,8 @@ def _without_the_scripts_own(arguments: list[str]) -> tuple[list[str], list[str]
 
 def _launch(options: LaunchOptions, parser: argparse.ArgumentParser) -> int:
     script = options.command[0]
+    if script == "-":
+        parser.error("workers have no standard input to read a script from: write it to a file.")
     if script != "-m" and not os.path.isfile(script):
         parser.error(
             f"there is no file {script!r} in {_working_directory()}. Name a Python script, or a "

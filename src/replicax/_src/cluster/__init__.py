@@ -6,6 +6,7 @@ worker can. None of these starts JAX. `_membership.py` is how a process becomes 
 """
 
 from replicax._src.cluster import _ray
+from replicax._src.cluster._addresses import reachable_host as reachable_host
 from replicax._src.cluster._addresses import split_address as split_address
 from replicax._src.cluster._connecting import (
     experimental_connect_to_cluster as experimental_connect_to_cluster,

@@ -7,13 +7,20 @@ themselves.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import ipaddress
+import itertools
 import re
 import socket
+from collections.abc import Iterable, Iterator
 
 from replicax._src._errors import ClusterConfigError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.S)
+# Addresses that nobody has: the way to them is that to any network.
+_ELSEWHERE = ("192.0.2.1", "2001:db8::1")
+_GET_DEVICE_ADDRESS = 0x8915  # SIOCGIFADDR
 _LONGEST = 300  # a name has 253 characters at most
 _HOST = re.compile(r"[^\s:/@,\[\]]+")
 
@@ -60,12 +67,26 @@ def split_address(address: str, whose: str = "the address") -> tuple[str, int]:
             f"{whose}, {address!r}, has a host that no machine can have, {host!r}. Write host:port "
             "with a plain name or IP address, without spaces and paths."
         )
+    if _is_link_local(host):
+        raise ClusterConfigError(
+            f"{whose}, {address!r}, is a link-local one (fe80::): it holds for one cable alone, "
+            "and other hosts do not find it by this text. Write a name, an IPv4 address, or an "
+            "IPv6 address of the network, such as '[fd00::1]:2222'."
+        )
     if not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65535:
         raise ClusterConfigError(
             f"{whose}, {address!r}, has the port {port!r}. A port is a number from 1 to 65535: "
             f"write, for example, {f'{head}:2222'!r}."
         )
     return host, int(port)
+
+
+def _is_link_local(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.version == 6 and address.is_link_local
 
 
 def same_place(host: str, port: int) -> tuple[str, int]:
@@ -91,6 +112,55 @@ def own_address(known_as: str, calls_from: str) -> str | None:
     return (named or [calls_from])[0] if own else None
 
 
+def is_this_hosts_name(host: str) -> bool:
+    """Returns whether a name is that of this host, as far as known without a name server."""
+    host, own = host.lower().rstrip("."), socket.gethostname().lower()
+    return host == own or host.startswith(f"{own}.") or own.startswith(f"{host}.")
+
+
+def reachable_host(host: str, others: Iterable[str] = ()) -> str:
+    """Returns where a host listens, and is called, so that other hosts reach it too.
+
+    That is `host`, but for the name of this very host where that leads to the loopback: then it is
+    the address with which this host calls others.
+
+    Args:
+      host: A name or an IP address.
+      others: The other hosts of the cluster, as far as they are known.
+    """
+    if host.partition(".")[0].lower() == "localhost" or not is_this_hosts_name(host):
+        return host
+    found = _addresses_of(host)
+    if not any(map(_is_loopback, found)):
+        return host
+    known = [address for other in others for address in _addresses_of(other)]
+    own = map(_address_towards, (*known, *_ELSEWHERE))
+    for address in itertools.chain(found, own, _addresses_of_devices()):
+        if address is not None and not _is_loopback(address):
+            return address
+    return host
+
+
+def _address_towards(address: str) -> str | None:
+    """Returns the address of this host for what it sends to another; None if there is no way."""
+    family = socket.AF_INET if _version(address) == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # of a datagram socket: it looks for a way, sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _addresses_of_devices() -> Iterator[str]:
+    """Yields the IPv4 address of each network device, where the system is Linux."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # a device without one
+                found = fcntl.ioctl(probe, _GET_DEVICE_ADDRESS, name.encode().ljust(256, b"\0"))
+                yield socket.inet_ntoa(found[20:24])
+
+
 def is_own(address: str) -> bool:
     """Returns whether an IP address is one of this host's; 0.0.0.0 is none."""
     parsed = ipaddress.ip_address(address)
@@ -108,7 +178,7 @@ def is_own(address: str) -> bool:
 def _addresses_of(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter: no name can be like that
         return []
     return [str(address[0]) for *_, address in found]
 

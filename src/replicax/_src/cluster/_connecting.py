@@ -8,10 +8,9 @@ counts on hosts that would stay idle.
 from __future__ import annotations
 
 import ipaddress
-import socket
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cluster._addresses import is_own, split_address
+from replicax._src.cluster._addresses import is_own, is_this_hosts_name, split_address
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster.resolvers import ClusterResolver
 
@@ -115,8 +114,7 @@ def _check_is_this_host(cluster: ClusterSpec) -> None:
 def _is_this_host(host: str) -> bool:
     """Returns whether a name or an IP address is ours, as far as known without a name server."""
     host = host.lower().rstrip(".")
-    own = socket.gethostname().lower()
-    if host in ("localhost", own) or host.startswith(f"{own}.") or own.startswith(f"{host}."):
+    if host == "localhost" or is_this_hosts_name(host):
         return True
     try:
         address = ipaddress.ip_address(host)

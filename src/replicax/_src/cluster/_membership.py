@@ -18,7 +18,7 @@ from typing import Any, final
 
 from replicax._src._errors import ClusterConfigError, WorkerLostError
 from replicax._src.cluster import _runtime
-from replicax._src.cluster._addresses import own_address
+from replicax._src.cluster._addresses import own_address, reachable_host
 from replicax._src.cluster._view import WorkerView, checked_cluster
 from replicax._src.cluster.control import _exits, _meeting_place, _sockets
 from replicax._src.cluster.control._attendance import Hello
@@ -368,16 +368,19 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
             host, port = _sockets.split(settings.control)
             server_name, server_rank = f"The launcher at {settings.control}", None
         else:
-            host, port = _sockets.split(view.workers[0])
+            first, port = _sockets.split(view.workers[0])
+            host = _reached(view, first)
             server_name, server_rank = f"{view.names[0]} ({view.workers[0]})", 0
             if rank == 0:
-                server = _meeting_place.host_server(view.names, view.workers, settings)
+                server = _meeting_place.host_server(view.names, view.workers, host, settings)
                 host, port = _meeting_place.own_address(server)
         coordinator = None
         if rank == 0 and len(view.workers) > 1:
-            where = _sockets.split(view.workers[0])[0]
-            holder = _meeting_place.hold_coordinator_port(where, settings.coordinator_port)
-            coordinator = _sockets.joined(where, holder.getsockname()[1])
+            first, _ = _sockets.split(view.workers[0])
+            holder = _meeting_place.hold_coordinator_port(
+                _reached(view, first), settings.coordinator_port
+            )
+            coordinator = _sockets.joined(first, holder.getsockname()[1])
         # Made first: a client that has connected and says nothing may have to make room for others.
         hello = _hello(view, rank, settings, device_count, coordinator)
         link = _meeting_place.dial_server(host, port, server_name, settings)
@@ -409,12 +412,25 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
         try:
             known_as, _ = _sockets.split(view.workers[rank])
             address = own_address(known_as, link.local_address)
-            _start_runtime(membership, verdict.coordinator, holder, address)
+            _start_runtime(membership, _called(view, verdict.coordinator), holder, address)
         except BaseException as error:
             membership.fail(error)  # also if somebody catches it: the others wait in there
             raise
     progress.phase, progress.busy = "idle", 0
     return membership
+
+
+def _reached(view: WorkerView, host: str) -> str:
+    """Returns where a host of the cluster listens, and is called."""
+    others = [each for each, _ in map(_sockets.split, view.workers) if each != host]
+    return reachable_host(host, others) if others else host
+
+
+def _called(view: WorkerView, address: str | None) -> str:
+    if address is None:
+        raise ClusterConfigError("Worker 0 has not said where JAX's coordinator is.")
+    host, port = _sockets.split(address)
+    return _sockets.joined(_reached(view, host), port)
 
 
 def _check_same(membership: Membership, view: WorkerView) -> None:
@@ -465,12 +481,10 @@ def _hello(
 
 def _start_runtime(
     membership: Membership,
-    coordinator: str | None,
+    coordinator: str,
     holder: socket.socket | None,
     address: str | None,
 ) -> None:
-    if coordinator is None:
-        raise ClusterConfigError("Worker 0 has not said where JAX's coordinator is.")
     bind_address = None
     if holder is not None:
         bind_address = _sockets.joined(*holder.getsockname()[:2])

@@ -190,7 +190,20 @@ class ReplicasTogether(Replicas):
 
 @final
 class UnevenReplicasTogether(ReplicasTogether):
-    """The trace speaks for those replicas whose arguments have certain shapes."""
+    """The trace speaks for those replicas whose arguments have certain shapes.
+
+    Attributes:
+      have_gathered: whether a value was gathered, as if the others' had the shape of this one.
+    """
+
+    def __init__(self, mesh: ReplicaMesh):
+        super().__init__(mesh)
+        self.have_gathered = False
+
+    @override
+    def gather(self, value: DistributedValues, axis: int, device: Device) -> jax.Array:
+        self.have_gathered = True
+        return super().gather(value, axis, device)
 
     @override
     def number_of_items(

@@ -24,7 +24,7 @@ class MirroredStrategy(Strategy, strategies.MirroredStrategy):
 
     Args:
       devices: device names, one for each replica; by default all GPUs, else all CPU devices.
-      cross_device_ops: how values cross devices; `NcclAllReduce()` by default.
+      cross_device_ops: how values are combined across devices; `NcclAllReduce()` by default.
     """
 
     def __init__(

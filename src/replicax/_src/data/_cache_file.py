@@ -18,6 +18,7 @@ import enum
 import json
 import math
 import os
+import re
 import secrets
 import stat
 import struct
@@ -28,7 +29,9 @@ from typing import IO, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._local_path import naming
 from replicax._src._typing import PyTree
+from replicax._src.data._abandoned import create_locked, remove_abandoned
 from replicax._src.data._elements import (
     DatasetBase,
     Element,
@@ -45,6 +48,7 @@ from replicax._src.records import PaddedRows, SparseTensor
 
 _FIRST_LINE = b"replicax cache 1\n"
 _SIZES = struct.Struct("<QI")  # the length of the description, and its checksum
+_TEMPORARY = re.compile(r"\.rx-cache-[0-9a-f]{16}")
 _ALIGNMENT = 64
 _MOST_DESCRIPTION = 1 << 28  # bytes
 
@@ -84,6 +88,11 @@ def check_can_be_kept(element: Element, operation: str = "cache(filename)") -> N
         _type_of(leaf, operation)
 
 
+def tidy(folder: str) -> None:
+    """Removes the halves of files that killed programs have left in a folder."""
+    remove_abandoned(folder, _TEMPORARY)
+
+
 def write(
     filename: str, elements: Sequence[Any], seeds: tuple[int, ...], compress: bool = False
 ) -> None:
@@ -97,10 +106,9 @@ def write(
     """
     folder = os.path.dirname(os.path.abspath(filename))
     temporary = os.path.join(folder, f".rx-cache-{secrets.token_hex(8)}")
-    # Others may read it, as the process's umask says: a folder can be shared.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    handle = create_locked(temporary)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(filename), os.fdopen(handle, "wb") as file:
             _write(file, [plain(element) for element in elements], seeds, compress)
             file.flush()
             os.fsync(file.fileno())

@@ -63,7 +63,7 @@ class Cache(KeepsInFiles, keeps_elements=True, passes_on=True):
 
     @override
     def open(self, run: Run) -> Reader:
-        folder = os.path.dirname(os.path.abspath(self.filename))
+        folder = os.path.dirname(self.filename)
         if self.filename and not os.path.isdir(folder):
             raise FileNotFoundError(
                 f"cache({self.filename!r}): there is no folder {folder!r} to keep the elements in."
@@ -92,6 +92,7 @@ class Cache(KeepsInFiles, keeps_elements=True, passes_on=True):
         with self.store.lock:
             if self._kept(run) is None:
                 if self.filename:
+                    _cache_file.tidy(os.path.dirname(self.filename))
                     _cache_file.write(self.filename, elements, self.seeds_in(run))
                 self.store.block, self.store.seeds = Kept(elements), self._other_seeds(run)
 

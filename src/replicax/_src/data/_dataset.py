@@ -10,6 +10,7 @@ from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import DTypeLike, PyTree, override
 from replicax._src.context import has_strategy, let_libraries_join
 from replicax._src.data._arguments import (
@@ -251,7 +252,8 @@ class Dataset(RarerOperations):
             elements: `lambda shards: shards.interleave(lambda shard: shard)`. By default, one
             shard after the other.
         """
-        return loaded(read_index(os.fspath(path)), element_spec, reader_func, Dataset)
+        folder = absolute_path(path, "path")
+        return loaded(read_index(folder), element_spec, reader_func, Dataset)
 
     # ------------------------------------------------------------------ functions of elements
 
@@ -468,7 +470,8 @@ class Dataset(RarerOperations):
         """Returns the same elements, computed once and kept: in memory, or in the named file."""
         if not isinstance(filename, str | os.PathLike):
             raise TypeError(f"cache() takes a file name, or nothing; got {filename!r}.")
-        return Dataset(Cache(self._data_set_node, os.fspath(filename)))
+        where = absolute_path(filename, "filename") if os.fspath(filename) else ""
+        return Dataset(Cache(self._data_set_node, where))
 
     def prefetch(self, buffer_size: int, name: str | None = None) -> Dataset:
         """Returns the same elements; at the end of a pipeline, a thread reads so many ahead.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.data import _saved
 from replicax._src.data._arguments import as_count, as_function, as_seed, as_shares
@@ -293,9 +294,10 @@ class RarerOperations(DatasetBase):
         dataset = self._with(self._data_set_node)
         compress = is_compressed(compression, "save()")
         shards = shard_number(_bound(shard_func, "save()"))
+        folder = absolute_path(path, "path")
         iterator = iter(dataset)
         try:
-            _saved.write(os.fspath(path), iterator, lambda: self.element_spec, shards, compress)
+            _saved.write(folder, iterator, lambda: self.element_spec, shards, compress)
         finally:
             iterator.close()
 
@@ -322,7 +324,7 @@ class RarerOperations(DatasetBase):
         return self._with(
             Snapshot(
                 self._data_set_node,
-                os.fspath(path),
+                absolute_path(path, "path"),
                 is_compressed(compression, "snapshot()"),
                 _bound(shard_func, "snapshot()"),
                 reader_func,

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, final
@@ -22,8 +23,10 @@ import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import DataLossError, NotFoundError
+from replicax._src._local_path import naming
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data import _cache_file
+from replicax._src.data._abandoned import create_locked, is_abandoned
 from replicax._src.data._elements import (
     Element,
     ElementSpec,
@@ -34,7 +37,8 @@ from replicax._src.data._elements import (
 
 INDEX = "replicax-dataset"
 _FIRST_LINE = b"replicax data set 1\n"
-_PART = re.compile(r"part-[0-9a-f]{16}-[0-9]{6}")
+_PART = re.compile(r"part-([0-9a-f]{16})-[0-9]{6,}")
+_TEMPORARY = re.compile(rf"{INDEX}-([0-9a-f]{{16}})")
 _OURS = re.compile(rf"{_PART.pattern}$|{INDEX}-|\.rx-cache-")  # what writers make on the way
 _PART_BYTES = 1 << 25
 _PART_ELEMENTS = 1 << 14
@@ -163,13 +167,17 @@ class Writer:
         self._operation = operation
         self._is_shared = is_shared  # others may write the same: who is first counts
         self._is_new = not os.path.lexists(folder)
-        self._token = secrets.token_hex(8)
         self._count = 0
         self._open: dict[int, list[Any]] = {}
         self._bytes: dict[int, int] = {}
         self._shards: dict[int, list[Part]] = {}
         self._old = _old_index(folder, operation)
         os.makedirs(folder, exist_ok=True)
+        self._token = secrets.token_hex(8)
+        self._temporary = os.path.join(folder, f"{INDEX}-{self._token}")  # of the index
+        self._handle = create_locked(self._temporary)
+        self._release = weakref.finalize(self, _release, self._handle, self._temporary)
+        _tidy(folder)
 
     def add(self, element: Element) -> None:
         """Takes the next element."""
@@ -210,33 +218,73 @@ class Writer:
             "seeds": seeds,
         }
         text = json.dumps(description).encode()
-        path = os.path.join(self._folder, INDEX)
-        temporary = f"{path}-{self._token}"
-        with open(temporary, "xb") as file:
+        with naming(self._folder), open(self._handle, "wb", closefd=False) as file:
             file.write(_FIRST_LINE + f"{zlib.crc32(text):08x}\n".encode() + text)
             file.flush()
-            os.fsync(file.fileno())
-        try:
-            if self._is_shared:
-                os.link(temporary, path)
-            else:
-                os.replace(temporary, path)
-        except FileExistsError:
+            os.fsync(self._handle)
+        for part in self._parts():
+            os.stat(os.path.join(self._folder, part.name))  # or somebody has removed it
+        path = os.path.join(self._folder, INDEX)
+        if self._is_shared and not _is_first(self._temporary, path):
             self.give_up()
             return
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        if not self._is_shared:
+            os.replace(self._temporary, path)
+        self._release()
         if self._old is not None:
             _remove(self._folder, self._old.parts)
 
     def give_up(self) -> None:
         """Removes what was written so far, and the folder if it was made for it."""
-        _remove(self._folder, [part for parts in self._shards.values() for part in parts])
+        _remove(self._folder, self._parts())
         self._shards, self._open = {}, {}
+        self._release()
         if self._is_new and not self._is_shared:
             with contextlib.suppress(OSError):
                 os.rmdir(self._folder)
+
+    def _parts(self) -> list[Part]:
+        return [part for parts in self._shards.values() for part in parts]
+
+
+def _release(handle: int, temporary: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(temporary)
+    os.close(handle)
+
+
+def _is_first(temporary: str, path: str) -> bool:
+    """Gives a file a second name if there is none of that name yet; returns whether it has it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            return False
+        os.replace(temporary, path)
+    return True
+
+
+def _tidy(folder: str) -> None:
+    """Removes what writers that were killed have left in a folder."""
+    _cache_file.tidy(folder)
+    names = os.listdir(folder)
+    # First who is at work, then what counts: who is done in between is in the index by then.
+    alive = {
+        name.removeprefix(f"{INDEX}-")
+        for name in names
+        if name.startswith(f"{INDEX}-") and not is_abandoned(os.path.join(folder, name))
+    }
+    try:
+        counts = {part.name for part in read_index(folder).parts}
+    except NotFoundError:
+        counts = set()
+    for name in names:
+        match = _PART.fullmatch(name) or _TEMPORARY.fullmatch(name)
+        if match and match[1] not in alive and name not in counts:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))
 
 
 def _leaf(spec: TensorSpec) -> tuple[Any, str]:

@@ -17,16 +17,16 @@ from replicax._src import _jax_cache
 def keep_compiled_programs(directory: str | os.PathLike[str]) -> None:
     """Keeps every program that is compiled from now on, and reads those that are there.
 
-    For programs that are started again: after a failure, or for the next experiment. What took
-    seconds to compile is then read in a few hundredths of a second. It is JAX's persistent
-    compilation cache, with all programs in it, however quickly they were compiled, and written by
-    every worker. Put it beside the checkpoints, and call this first:
+    A program that is started again, after a failure or for the next experiment, then reads in a few
+    hundredths of a second what took seconds to compile. This is JAX's persistent compilation
+    cache, but with all programs, however quickly they were compiled, and written by every worker.
+    Put it beside the checkpoints, and call this first:
 
     >>> import replicax as rx
     >>> rx.config.keep_compiled_programs("runs/1/programs")  # doctest: +SKIP
 
-    Entries are found by what is compiled, the versions of JAX and XLA, and the devices; others are
-    left alone, and nothing is deleted. Programs are machine code: whoever can write to the
+    Entries depend on what is compiled, the versions of JAX and XLA, and the devices. Nothing is
+    deleted. Programs are machine code: whoever can write to the
     directory decides what this process runs.
 
     Args:

@@ -46,7 +46,8 @@ class Launches(abc.ABC):
         On the CPU, programs with collectives share one pool of threads, with each other and with
         what computes their inputs, and would wait for those with no thread left to make them. So
         nothing may be unfinished there that they take, and only so many of them at a time: twice
-        `_BETWEEN_MARKS`.
+        `_BETWEEN_MARKS`. Programs over the devices without collectives count, too: a collective
+        behind many of those was seen to wait forever.
         """
         if not self._on_cpu:
             return

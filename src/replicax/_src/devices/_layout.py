@@ -28,11 +28,11 @@ def whole_numbers(parts: object, what: str, size_of: str) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How an array lies on the devices.
+    """How an array is placed on the devices.
 
     Attributes:
       parts: into how many parts each dimension is cut over the logical devices of a replica; empty
-        if each of these has the whole.
+        if each of them has all of it.
       replica_dim: the dimension that is cut over the replicas; None if each of these has it all.
     """
 

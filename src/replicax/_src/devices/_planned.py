@@ -115,11 +115,11 @@ class PlannedDevices(tuple[Device, ...]):
 
 
 def planned_devices(name: str, memory: int | None = None) -> PlannedDevices:
-    """Returns devices that are not here, to plan what it would take to train on them.
+    """Returns devices that you do not have, to plan what training on them would need.
 
-    In the scope of such a strategy nothing is computed: variables, optimizers, data and models have
-    shapes and no values, and an `rx.function` is compiled and does not run. `fn.explain(...)` then
-    tells what it would need: memory, communication, time.
+    In the scope of a strategy on them nothing is computed: variables, optimizers, data and models
+    have shapes but no values, and an `rx.function` is compiled but not run. `fn.explain(...)` then
+    reports what it would need: memory, communication, time.
 
     >>> import jax.numpy as jnp, replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(rx.config.planned_devices("cpu:16"))

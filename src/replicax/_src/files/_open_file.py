@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Iterator
 from typing import IO, Any, Self, final
 
 from replicax._src._errors import PermissionDeniedError
+from replicax._src._local_path import naming
 from replicax._src.files._file_system import Path, at
 
 _MODES = ("r", "w", "a", "r+", "w+", "a+")
@@ -96,7 +98,9 @@ class GFile:
     def write(self, file_content: str | bytes) -> None:
         """Writes a text or bytes."""
         content = file_content.encode() if isinstance(file_content, str) else file_content
-        self._opened(to_write=True).write(content)
+        file = self._opened(to_write=True)
+        with naming(os.fsdecode(self._name)):
+            file.write(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> None:
         """Goes to a place, counted in bytes from the start, from here or from the end."""
@@ -118,14 +122,16 @@ class GFile:
     def flush(self) -> None:
         """Writes what is held back."""
         if self._file is not None and not self._file.closed:
-            self._file.flush()
+            with naming(os.fsdecode(self._name)):
+                self._file.flush()
 
     def close(self) -> None:
         """Closes the file; one that was read is opened again when it is used again."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
             self._is_written = "r" not in self._mode
+            with naming(os.fsdecode(self._name)):
+                file.close()
 
     def __enter__(self) -> Self:
         if "w" in self._mode:

@@ -53,10 +53,10 @@ def function(
     """Compiles a function into one program, with its variables as state. Also a decorator.
 
     It may be a function that calls `strategy.run` and `strategy.reduce`, a replica function that is
-    passed to `strategy.run`, a method, or a function that knows of no strategy. Arrays and
-    per-replica values among its arguments are inputs; Python values are constants, and another
-    value compiles it again. Variables that it reads or changes are looked up by themselves; those
-    that it changes are updated in place.
+    passed to `strategy.run`, a method, or a function without a strategy. Arrays and per-replica
+    values among its arguments are inputs; Python values are constants, and it is compiled again
+    for another value. Variables that it reads or changes are found automatically; those that it
+    changes are updated in place.
 
     >>> import replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

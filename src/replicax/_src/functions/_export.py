@@ -22,6 +22,7 @@ from jax.extend.core import jaxpr_as_fun
 from replicax._src import _tree
 from replicax._src._arrays import STRING
 from replicax._src._errors import WrongContextError
+from replicax._src._local_path import naming
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import PyTree, override
 from replicax._src.collectives import default_device
@@ -60,11 +61,10 @@ def export_function(
     Args:
       fn: the Python function.
       name: of it, for errors.
-      path: of the folder.
+      path: of the folder, absolute.
       specs: what its arguments look like: `TensorSpec`s, or structures of them.
       platforms: where it is to run; None: where it runs now.
     """
-    path = os.path.abspath(path)
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists, and is not overwritten. Export to a new folder.")
     if importlib.util.find_spec("flatbuffers") is None:
@@ -198,16 +198,17 @@ def _write(
             "case remove it."
         ) from None
     try:
-        with open(os.path.join(partial, PROGRAM), "wb") as file:
-            file.write(exported.serialize())
         # NumPy's files know neither bfloat16 nor its kind: such are stored as the bits.
         stored: dict[str, Any] = {
             each["key"]: value if value.dtype.isbuiltin == 1 else _bits(value)
             for each, value in zip(described, values, strict=True)
         }
-        np.savez(os.path.join(partial, VARIABLES), **stored)
-        with open(os.path.join(partial, SIGNATURE), "w", encoding="utf-8") as file:
-            json.dump(signature, file, indent=2)
+        with naming(path):
+            with open(os.path.join(partial, PROGRAM), "wb") as file:
+                file.write(exported.serialize())
+            np.savez(os.path.join(partial, VARIABLES), **stored)
+            with open(os.path.join(partial, SIGNATURE), "w", encoding="utf-8") as file:
+                json.dump(signature, file, indent=2)
         os.rename(partial, path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

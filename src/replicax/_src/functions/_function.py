@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from replicax._src._errors import OutOfRangeError, show_users_part
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import PyTree
 from replicax._src._warnings import warn
 from replicax._src.context import (
@@ -361,7 +362,7 @@ class Function(Generic[P, R]):
         export_function(
             self._python_function,
             self._name,
-            os.fspath(path),
+            absolute_path(path, "path"),
             specs or self.input_signature or (),
             platforms,
         )

@@ -12,6 +12,7 @@ import types
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._typing import DTypeLike
@@ -56,6 +57,9 @@ class LateNumPy:
         return LateNumPy(tracer, dtype or self.dtype, self._flattens, kind or self._kind)
 
     def __jax_array__(self) -> Any:
+        if self.dtype.kind == "f" and jax.dtypes.canonicalize_dtype(self.dtype) != self.dtype:
+            if _converts_to_whole_numbers(sys._getframe(1)):  # of all its bits: jnp.int32(x)
+                raise NumPyNeeded
         return self._tracer
 
     def __len__(self) -> int:
@@ -87,6 +91,17 @@ class LateNumPy:
         if hasattr(np.ndarray, name):
             raise NumPyNeeded
         raise AttributeError(name)
+
+
+def _converts_to_whole_numbers(frame: types.FrameType | None) -> bool:
+    """Whether a function of JAX that leads here was asked for whole numbers, or for booleans."""
+    while frame is not None and _package_of(frame) == "jax":
+        for name, value in frame.f_locals.items():
+            if name in ("dtype", "new_dtype") and value is not None:
+                if not jnp.issubdtype(value, jnp.inexact):
+                    return True
+        frame = frame.f_back
+    return False
 
 
 def _package_of(frame: types.FrameType) -> str:

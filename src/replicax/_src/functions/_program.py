@@ -33,6 +33,7 @@ from replicax._src.devices import (
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax._src.functions._arguments import Arguments, Kind, Look, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
+from replicax._src.functions._hidden_places import hide_places
 from replicax._src.functions._joint_reductions import join_reductions
 from replicax._src.functions._late_transposes import transpose_late
 from replicax._src.functions._making import Making
@@ -84,11 +85,16 @@ class Program:
         self.creates = bool(traced.made)
         self.made_variables = found.made_variables
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
+        compiled = self.jaxpr
         if self.mesh is not None:
             if self.mesh.logical_devices == 1:  # else the compiler has collectives of its own
-                if place.devices[0].platform == "cpu":
+                packing = self.mesh.packing
+                if on_cpu := place.devices[0].platform == "cpu":
                     self.jaxpr = transpose_late(self.jaxpr)
-                self.jaxpr = join_reductions(self.jaxpr, self.mesh.packing)
+                    packing = packing._replace(most_alike=None)  # since places are hidden
+                compiled = self.jaxpr = join_reductions(self.jaxpr, packing)
+                if on_cpu:
+                    compiled = hide_places(self.jaxpr, self.mesh.size)
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
             self._what = self.mesh.agreed_name(
                 "programs", lambda: _described(user_fn, arguments, self.jaxpr)
@@ -97,7 +103,7 @@ class Program:
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
         name = getattr(user_fn, "__name__", "function")
-        self.run = self._compiled(name if name.isidentifier() else "function")
+        self.run = self._compiled(name if name.isidentifier() else "function", compiled)
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
         """Returns how much each input may differ from replica to replica."""
@@ -154,8 +160,8 @@ class Program:
             self._layouts = [entry.variable.layout for _, entry in written]
             self._specs = [_specs(self.mesh, each) for each in (written, read)]
 
-    def _compiled(self, name: str) -> Callable[..., Any]:
-        program = _jax_internals.as_one_operation(self.jaxpr)
+    def _compiled(self, name: str, jaxpr: ClosedJaxpr) -> Callable[..., Any]:
+        program = _jax_internals.as_one_operation(jaxpr)
         constants = [lay_out(each, self.place) for each in self._constants]
         self._rest = [*self._captured, *constants]
         del self._constants

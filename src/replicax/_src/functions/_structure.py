@@ -69,6 +69,8 @@ def _usual_structure(tree: Any, leaves: list[Any]) -> Hashable:
     if kind is tuple or kind is list:
         return (kind, *[_usual_structure(child, leaves) for child in tree])
     if kind is dict:
+        if not tree:  # most calls have no arguments by name
+            return (kind,)
         if any(type(name) is not str for name in tree) or not _is_sorted(tree):
             raise _NotUsual
         return (kind, *tree, *[_usual_structure(child, leaves) for child in tree.values()])

@@ -73,6 +73,12 @@ class TracedWorld(World):
     def pick(self, eager: Picked, in_program: Picked) -> Picked:
         return in_program
 
+    @property
+    def has_guessed_shapes(self) -> bool:
+        """Whether it took what other replicas have for as large as what this one has."""
+        replicas = self.replicas
+        return isinstance(replicas, UnevenReplicasTogether) and replicas.have_gathered
+
     # ------------------------------------------------------------------ running
 
     @override

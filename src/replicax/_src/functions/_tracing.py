@@ -83,13 +83,13 @@ def trace_function(
         variant = VariantTrace(arguments.replica, leftovers)
         if making.is_allowed:
             inputs = arguments.of_first_replica(place.mesh)
-    traces: list[ProgramTrace] = []
+    worlds: list[TracedWorld] = []
     found: list[tuple[ProgramTrace, Returned]] = []
 
     def flat(*tracers: jax.Array) -> list[Any]:
         trace = ProgramTrace(place, making.is_allowed, refs, inputs, variant)
-        traces.append(trace)
-        with trace.active(world(trace)):
+        worlds.append(world(trace))
+        with trace.active(worlds[-1]):
             args, kwargs = arguments.rebuilt(tracers, place.mesh)
             returned = Returned(body(*args, **kwargs), trace)
             results, returned.arrays = returned.arrays, []
@@ -103,12 +103,16 @@ def trace_function(
     try:
         program, constants = _program_of(flat, user_fn, arguments.input_looks(place.mesh), place)
     except Retry:
-        making.given_up(traces[-1])
+        making.given_up(worlds[-1].program)
         raise
     except Exception:
-        if any(trace.has_told_number for trace in traces):
-            making.given_up(traces[-1])
-            raise NumberNeeded from None  # perhaps; if not, it fails again
+        # Perhaps for these reasons; if not, it fails again.
+        if any(each.program.has_told_number for each in worlds):
+            making.given_up(worlds[-1].program)
+            raise NumberNeeded from None
+        if any(each.has_guessed_shapes for each in worlds):
+            making.given_up(worlds[-1].program)
+            raise Uneven("what replicas gather may have other shapes on others") from None
         raise
     if any(isinstance(each, Tracer) for each in constants):
         raise jax.errors.UnexpectedTracerError(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from replicax._src.images._arrays_of import Image, convert_image_dtype
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's, by the number of channels
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP")
 _MOST_PIXELS = 1 << 28
+_recovering = threading.Lock()
 
 
 def _pillow() -> Any:
@@ -150,35 +154,43 @@ def _require_few_pixels(size: tuple[int, int], frames: int, operation: str) -> N
         )
 
 
-def _array(picture: object, operation: str) -> np.ndarray:
+@contextlib.contextmanager
+def _named_damage(operation: str) -> Iterator[None]:
+    """Turns what Pillow raises of a damaged file, which can be anything, into a `ValueError`."""
     try:
-        return np.array(picture)
-    except (OSError, SyntaxError, ValueError) as error:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
         raise ValueError(f"{operation}: the image is damaged ({error}).") from error
+
+
+def _array(picture: object, operation: str) -> np.ndarray:
+    with _named_damage(operation):
+        return np.array(picture)
 
 
 def _pixels(picture: Any, channels: int, operation: str, truncated: bool = False) -> np.ndarray:
     if channels not in (0, *_MODES):
         raise ValueError(f"{operation} takes 0, 1, 3 or 4 channels; got {channels!r}.")
-    try:
+    with _named_damage(operation):
         if truncated:
             picture = _what_there_is(picture)
         mode = _MODES.get(channels) or _own_mode(picture)
         if picture.format == "JPEG" and mode == "L" and picture.mode == "YCbCr":
             picture.draft("L", None)
         array = np.array(picture if picture.mode == mode else picture.convert(mode))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{operation}: the image is damaged ({error}).") from error
     return array if array.ndim == 3 else array[..., None]
 
 
 def _what_there_is(picture: Any) -> Any:
     files: Any = importlib.import_module("PIL.ImageFile")
-    before, files.LOAD_TRUNCATED_IMAGES = files.LOAD_TRUNCATED_IMAGES, True
-    try:
-        picture.load()
-    finally:
-        files.LOAD_TRUNCATED_IMAGES = before
+    with _recovering:  # else two threads would leave it as it is meanwhile
+        before, files.LOAD_TRUNCATED_IMAGES = files.LOAD_TRUNCATED_IMAGES, True
+        try:
+            picture.load()
+        finally:
+            files.LOAD_TRUNCATED_IMAGES = before
     return picture
 
 
@@ -191,10 +203,13 @@ def _own_mode(picture: Any) -> str:
 
 
 def _frames(picture: Any, channels: int, operation: str) -> np.ndarray:
-    _require_few_pixels(picture.size, picture.n_frames, operation)
+    with _named_damage(operation):
+        count = picture.n_frames
+    _require_few_pixels(picture.size, count, operation)
     frames: list[np.ndarray] = []
-    for number in range(picture.n_frames):
-        picture.seek(number)
+    for number in range(count):
+        with _named_damage(operation):
+            picture.seek(number)
         frames.append(_pixels(picture, channels, operation))
     return np.stack(frames)
 

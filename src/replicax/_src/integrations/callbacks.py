@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def callback_on_first_worker(make: Callable[[], _T]) -> _T:
-    """Returns the Keras callback that a function makes, on the first worker alone.
+    """Returns the Keras callback that a function makes, on the first worker only.
 
     Services such as Weights & Biases and MLflow expect one process to start a run and to report.
     All workers have the same metrics, so one is enough.

@@ -5,6 +5,7 @@ All of them are actors of Ray, which is imported when a strategy is made.
 
 from replicax._src.parameter_servers._access import ForeignOptimizer as ForeignOptimizer
 from replicax._src.parameter_servers._access import ForeignRule as ForeignRule
+from replicax._src.parameter_servers._access import KnownOptimizer as KnownOptimizer
 from replicax._src.parameter_servers._access import OptimizerSpec as OptimizerSpec
 from replicax._src.parameter_servers._access import Program as Program
 from replicax._src.parameter_servers._access import ServerVariable as ServerVariable

@@ -26,18 +26,22 @@ from replicax._src.parameter_servers._worker_data import DatasetOfWorkers
 
 _KEPT = 256  # functions, as bytes
 
-_coordinators: weakref.WeakKeyDictionary[Any, ClusterCoordinator] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
 
 
 class _OnePerStrategy(type):
+    """A strategy has its coordinator, so that both are there as long as one of them is used."""
+
     def __call__(cls, strategy: object, *args: Any, **kwargs: Any) -> Any:
-        known = _coordinators.get(strategy) if _is_hashable(strategy) else None
-        if known is None:
-            known = super().__call__(strategy, *args, **kwargs)
-            _coordinators[strategy] = known
-        else:
-            known.require_same(*args, **kwargs)
-        return known
+        if not isinstance(strategy, ParameterServerStrategy):
+            return super().__call__(strategy, *args, **kwargs)
+        extended = strategy.extended
+        with _making:
+            if extended.coordinator is None:
+                extended.coordinator = super().__call__(strategy, *args, **kwargs)
+            else:
+                extended.coordinator.require_same(*args, **kwargs)
+            return extended.coordinator
 
 
 def _is_count(value: object) -> bool:
@@ -46,10 +50,6 @@ def _is_count(value: object) -> bool:
 
 def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _is_hashable(value: object) -> bool:
-    return isinstance(value, ParameterServerStrategy)
 
 
 @final
@@ -105,7 +105,8 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         self._tokens = itertools.count()
         self._run_id = uuid.uuid4().hex[:8]
         self._values = itertools.count()
-        self._packed: dict[int, bytes] = {}
+        self._packed: dict[int, tuple[bytes, list[object]]] = {}
+        self._kept: list[object] = []  # what makers refer to, who make values for ever
         self._packing = threading.Lock()
         self._end = weakref.finalize(self, self._dispatcher.close)
         atexit.register(self._end)  # before Ray's own, so that nobody calls it then
@@ -171,22 +172,28 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
             )
         what = f"The function {name!r}"
         with self._packing:
-            number, code = self._code_of(fn, what)
+            number, code, kept = self._code_of(fn, what)
         given = (tuple(args or ()), dict(kwargs or {}))
-        arguments = packed(given, self._strategy_id, f"What the function {name!r} is given")
+        kept = list(kept)
+        arguments = packed(given, self._strategy_id, f"What the function {name!r} is given", kept)
         token = f"{self._run_id}-{next(self._tokens)}"
-        self._dispatcher.put(Closure(token, number, code, arguments, value))
+        self._dispatcher.put(Closure(token, number, code, arguments, value, kept))
         return value
 
-    def _code_of(self, fn: Callable[..., Any], what: str) -> tuple[int, bytes]:
-        """Returns the number of a function, and itself as bytes, which it is made into once."""
+    def _code_of(self, fn: Callable[..., Any], what: str) -> tuple[int, bytes, list[object]]:
+        """Returns the number of a function, itself as bytes, and what references in it lead to.
+
+        It is made into bytes once.
+        """
         number = numbers.of(fn)
-        code = self._packed.get(number)
-        if code is None:
-            code = self._packed[number] = packed(fn, self._strategy_id, what)
+        if number not in self._packed:
+            for gone in [each for each in self._packed if numbers.find(each) is None]:
+                del self._packed[gone]
+            kept: list[object] = []
+            self._packed[number] = packed(fn, self._strategy_id, what, kept), kept
             if len(self._packed) > _KEPT:
                 self._packed.pop(next(iter(self._packed)))
-        return number, code
+        return number, *self._packed[number]
 
     def join(self) -> None:
         """Waits until all functions that were scheduled have run.
@@ -235,7 +242,8 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
                 "create_per_worker_dataset takes a data set, or a function without arguments that "
                 f"returns one; got {dataset_fn!r}."
             )
-        code = packed(make, self._strategy_id, "The function that makes the data set")
+        what = "The function that makes the data set"
+        code = packed(make, self._strategy_id, what, self._kept)
 
         def iterator() -> PerWorkerIterator:
             number = next(self._values)
@@ -263,7 +271,7 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
                 f"create_per_worker_values takes a function without arguments; got {fn!r}."
             )
         number = next(self._values)
-        code = packed(fn, self._strategy_id, "The function that makes the value")
+        code = packed(fn, self._strategy_id, "The function that makes the value", self._kept)
         self._dispatcher.add_maker(number, code)
         return PerWorkerValues(self._strategy_id, number)
 
@@ -284,8 +292,8 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
     def close(self) -> None:
         """Ends the threads of the coordinator. What has not begun does not run."""
         self._end()
-        if _coordinators.get(self._strategy) is self:
-            del _coordinators[self._strategy]
+        if self._strategy.extended.coordinator is self:
+            self._strategy.extended.coordinator = None
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -19,12 +19,7 @@ from replicax._src._errors import WorkerLostError, add_note
 from replicax._src._warnings import warn
 from replicax._src.cluster import imported_ray
 from replicax._src.parameter_servers._coordinator_view import CoordinatorView
-from replicax._src.parameter_servers._packing import (
-    numbers,
-    packed,
-    state_on_servers,
-    unpacked,
-)
+from replicax._src.parameter_servers._packing import known_optimizer, numbers, packed, unpacked
 from replicax._src.parameter_servers._remote_value import RemoteValue, cancelled
 from replicax._src.parameter_servers._servers import ActorHandle
 from replicax._src.parameter_servers._staleness import Staleness, StalenessLimit
@@ -36,24 +31,38 @@ _AT_ONCE = 2  # messages that a worker has been sent, so that it always has the 
 _IN_A_MESSAGE = 16  # functions
 _SECONDS_OF_A_MESSAGE = 0.02  # that the functions usually take
 _ATTEMPTS = 20  # workers that may be lost while one function runs
+_SUSPICIOUS = 3  # of them
 _GIVEN_UP = 3  # workers that a function may stand still on
 _WATCHED_EVERY = 1.0  # seconds
 _STILL = 60.0  # seconds without any progress, after which `join` says what runs
+_STARTED_WITHIN = 60.0  # seconds, for a worker that was lost
+_CLOSED_WITHIN = 5.0  # seconds
 _GRACE = 2.0  # seconds, for functions that run when another one has failed
 
 
 @final
 class Closure:
-    """A function that was scheduled."""
+    """A function that was scheduled.
+
+    Attributes:
+      kept: what references in it lead to.
+    """
 
     def __init__(
-        self, token: str, function: int, code: bytes, arguments: bytes, value: RemoteValue
+        self,
+        token: str,
+        function: int,
+        code: bytes,
+        arguments: bytes,
+        value: RemoteValue,
+        kept: Sequence[object] = (),
     ):
         self.token = token
         self.function = function
         self.code = code
         self.arguments = arguments
         self.value = value
+        self.kept = kept
         self.attempts = 0
         self.given_up = 0  # attempts that took too long
         self.round = 0  # how many errors had been raised when it began
@@ -69,6 +78,8 @@ class _Lane:
         self.actor = actor
         self.lock = threading.RLock()
         self.known: set[int] = set()  # the functions that it has
+        self.is_down = False  # lost, and being started again
+        self.is_gone = False  # for long
         self.made = 0  # values of its own, of those that all workers are to have
         self.lives = 0
 
@@ -132,9 +143,10 @@ class Dispatcher:
         with self._changed:
             self._cancel()
             self._changed.notify_all()
+        deadline = time.monotonic() + _CLOSED_WITHIN  # for functions that run
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(timeout=5)
+                thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
     # ------------------------------------------------------------------ the coordinator's side
 
@@ -216,32 +228,42 @@ class Dispatcher:
     # ------------------------------------------------------------------ the workers' side
 
     def _serve(self, lane: _Lane) -> None:
-        while closures := self._take(lane):
-            lost = None
-            left = list(closures)  # those that have not ended
-            try:
-                lost = self._try(lane, left)
-            except BaseException as error:  # such as that the cluster is gone
-                for closure in left:
-                    closure.value.fail(error)
-                self._fail(error, closures[0].round)
-                left.clear()
-            finally:
-                with self._changed:
-                    for closure in closures:
-                        del self._running[closure.token]
-                        self._limit.end(closure.token)
-                    for closure in reversed(left):
-                        self._give_back(closure)
-                    self._changed.notify_all()
-            if lost is not None:
-                self._revive(imported_ray(), lane, lost)
+        while self._serve_next(lane):
+            pass  # nothing of functions that have run is kept here
+
+    def _serve_next(self, lane: _Lane) -> bool:
+        """Sends a worker what it runs next; returns whether there was something."""
+        closures = self._take(lane)
+        if not closures:
+            return False
+        lost, revives = None, False
+        left = list(closures)  # those that have not ended
+        try:
+            lost = self._try(lane, left)
+        except BaseException as error:  # such as that the cluster is gone
+            for closure in left:
+                closure.value.fail(error)
+            self._fail(error, closures[0].round)
+            left.clear()
+        finally:
+            with self._changed:
+                for closure in closures:
+                    del self._running[closure.token]
+                    self._limit.end(closure.token)
+                for closure in reversed(left):
+                    self._give_back(closure)
+                if lost == lane.lives and not lane.is_down:  # else another thread revives it
+                    lane.is_down = revives = True
+                self._changed.notify_all()
+        if lost is not None and revives:
+            self._revive(imported_ray(), lane, lost)
+        return True
 
     def _take(self, lane: _Lane) -> list[Closure]:
         """Returns the functions that a worker is sent next; none at the end."""
         with self._changed:
             while not self._is_closed.is_set():
-                if self._queue and self._limit.admits(self._queue[0].function):
+                if self._queue and not lane.is_down and self._limit.admits(self._queue[0].function):
                     taken = [self._queue.popleft() for _ in range(self._count())]
                     for closure in taken:
                         closure.round = self._round
@@ -296,11 +318,7 @@ class Dispatcher:
             except ray.exceptions.RayActorError as error:
                 for closure in left:
                     closure.attempts += 1
-                if left[0].attempts >= _ATTEMPTS:
-                    raise WorkerLostError(
-                        f"{left[0].value!r} was running on {_ATTEMPTS} workers that were lost, and "
-                        f"is not tried again. The last one: {str(error).splitlines()[0]}"
-                    ) from None
+                self._tell_who_is_lost(left[0], str(error).splitlines()[0])
                 return lives
             except ray.exceptions.GetTimeoutError:
                 self._give_up(ray, lane, left[0])
@@ -318,6 +336,20 @@ class Dispatcher:
                 if not left or not self._is_wanted(left[0]):
                     return None
         return None
+
+    def _tell_who_is_lost(self, closure: Closure, reason: str) -> None:
+        """Warns of a function that was lost with several workers: perhaps it ends them."""
+        text = f"{closure.value!r} was sent to {closure.attempts} workers that were lost"
+        if closure.attempts >= _ATTEMPTS:
+            raise WorkerLostError(
+                f"{text}, and is not tried again. The last one: {reason}"
+            ) from None
+        if closure.attempts == _SUSPICIOUS:
+            warn(
+                f"{text}; it runs again elsewhere, {_ATTEMPTS} times at most. If it is the reason, "
+                f"look for memory that it needs, or code that ends its process. The last one: "
+                f"{reason}"
+            )
 
     def _give_up(self, ray: ModuleType, lane: _Lane, closure: Closure) -> None:
         """Ends a worker on which a function stands still, and lets Ray start it again."""
@@ -392,16 +424,31 @@ class Dispatcher:
 
     def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
         """Waits until a worker that was lost has been started again."""
-        with lane.lock:
-            if lane.lives != lives:
-                return
-            while not self._is_closed.is_set():
-                try:
-                    ray.get(lane.actor.ready.remote())
-                    break
-                except ray.exceptions.RayActorError:
-                    time.sleep(0.05)
-            self._started_again(lane, lives)
+        limit = time.monotonic() + _STARTED_WITHIN
+        while not self._is_closed.is_set():
+            try:
+                ray.get(lane.actor.ready.remote(), timeout=_WATCHED_EVERY)
+                break
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                if time.monotonic() > limit:
+                    self._tell_who_is_gone(lane, str(error))
+                self._is_closed.wait(0.05)
+        self._started_again(lane, lives)
+        with self._changed:
+            lane.is_down = lane.is_gone = False
+            self._changed.notify_all()
+
+    def _tell_who_is_gone(self, lane: _Lane, reason: str) -> None:
+        """Warns that a worker is not started again; if there is no other one, that is an error."""
+        text = (
+            f"Worker {lane.index} was lost, and is not started again: "
+            f"{reason.strip().splitlines()[-1] if reason.strip() else 'Ray has no room for it'}"
+        )
+        if not lane.is_gone:
+            lane.is_gone = True
+            warn(f"{text}. Functions run on other workers; Ray goes on trying.")
+        if self._queue and all(each.is_gone for each in self._lanes):
+            self._fail(WorkerLostError(f"{text}. There is no other worker."))
 
     def _started_again(self, lane: _Lane, lives: int) -> None:
         """Takes note that a worker has nothing of what its earlier process had."""
@@ -418,12 +465,10 @@ class Dispatcher:
         strategy = self._strategy()
         assert strategy is not None  # the coordinator holds it
         with self._building:
-            if state_on_servers(optimizer) is None:
+            if known_optimizer(optimizer) is None:
                 with strategy.scope():
                     optimizer.build(unpacked(structure))
-        state = state_on_servers(optimizer)
-        told = (state.server_name, state.variables)
-        return {number: packed(told, self._strategy_id, "The optimizer")}
+        return {number: packed(known_optimizer(optimizer), self._strategy_id, "The optimizer")}
 
     # ------------------------------------------------------------------ lost servers
 

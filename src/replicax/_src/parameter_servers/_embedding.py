@@ -111,6 +111,12 @@ def embedding_lookup(
       name: kept for ported code.
     """
     params = getattr(params, "__rx_variable__", params)  # of Keras's
+    if isinstance(params, list | tuple) and any(hasattr(part, "shape") for part in params):
+        raise TypeError(
+            f"embedding_lookup takes one table; got a {type(params).__name__} of {len(params)} "
+            "arrays or variables. Pass the table itself, not its parts; make one of arrays with "
+            "jnp.concatenate(parts)."
+        )
     if isinstance(params, ServerVariable | ShardedVariable):
         if max_norm is not None:
             raise ValueError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from replicax._src.training import ParameterTree
-from replicax._src.variable import Change, Scatter
+from replicax._src.variable import Change, Scatter, Variable
 
 Key = int
 """The number of an array on the servers: of a variable without parts, or of a part."""
@@ -131,6 +131,22 @@ class OptimizerSpec(NamedTuple):
     tree: ParameterTree | None
     parts: list[Part]
     shared: dict[str, Key]
+
+
+@final
+class KnownOptimizer(NamedTuple):
+    """What is known of an optimizer whose state is on servers.
+
+    Attributes:
+      server_name: by which the servers know it.
+      variables: those that it updates.
+      counting: the servers with state that belongs to no variable, such as a count of steps. They
+        take part in each update, also in one without gradients for them.
+    """
+
+    server_name: str
+    variables: Sequence[Variable]
+    counting: tuple[int, ...]
 
 
 @final

@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import pickle
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 from replicax._src._typing import override
 from replicax._src.cluster import imported_ray
 from replicax._src.functions import BoundFunction, Function
+from replicax._src.parameter_servers._messages import KnownOptimizer
 from replicax._src.parameter_servers._sharded import ShardedVariable
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.training import Optimizer, state_of
@@ -45,8 +47,8 @@ class ForeignOptimizer(Referred):
 
     @property
     @abc.abstractmethod
-    def state(self) -> Any:
-        """What the servers know it by, and the variables that it updates; None if not built."""
+    def known(self) -> KnownOptimizer | None:
+        """What workers have to know of its state, which is on the servers; None if not built."""
 
     @abc.abstractmethod
     def build(self, variables: Variable | list[Variable]) -> None:
@@ -58,8 +60,9 @@ class ForeignOptimizer(Referred):
         return _optimizer_there, (self.strategy_id, numbers.of(self), _contents_of(self))
 
 
-# How objects of other libraries are packed: each returns what `reducer_override` does.
-reducers: list[Callable[[object], Any]] = []
+# How objects of other libraries are packed: each returns what `reducer_override` does, and adds
+# to a list what references lead to.
+reducers: list[Callable[[object, list[object]], Any]] = []
 
 
 class Place(abc.ABC):
@@ -112,45 +115,53 @@ class _Numbers:
     def __init__(self) -> None:
         self._next = itertools.count()
         self._known: dict[tuple[int, int], tuple[Any, object, int]] = {}
+        self._objects: dict[int, Any] = {}  # references, by number
+        self._lock = threading.Lock()
 
     def of(self, value: object) -> int:
         """Returns the number of an object. A method has one, though it is made at each access."""
         is_method = isinstance(value, types.MethodType | BoundFunction)
         owner, function = (value.__self__, value.__func__) if is_method else (value, None)
         key = (id(owner), id(function))
-        known = self._known.get(key)
-        if known is not None and known[0]() is owner:
-            return known[2]
-        number = next(self._next)
-        try:
-            reference: Any = weakref.ref(owner, lambda _: self._known.pop(key, None))
-        except TypeError:  # such as a ufunc of NumPy
-            reference = lambda: owner  # noqa: E731
-        self._known[key] = (reference, function, number)
-        return number
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known[0]() is owner:
+                return known[2]
+            number = next(self._next)
+
+            def forget(_: object) -> None:
+                self._known.pop(key, None)
+                self._objects.pop(number, None)
+
+            try:
+                reference: Any = weakref.ref(owner, forget)
+            except TypeError:  # such as a ufunc of NumPy
+                reference = lambda: owner  # noqa: E731
+            self._known[key] = (reference, function, number)
+            self._objects[number] = reference
+            return number
 
     def find(self, number: int) -> Any:
         """Returns the object with a number; None if it is gone."""
-        for reference, _, each in list(self._known.values()):
-            if each == number:
-                return reference()
-        return None
+        reference = self._objects.get(number)
+        return None if reference is None else reference()
 
 
 numbers = _Numbers()
 
 
-def packed(value: object, strategy_id: str, what: str) -> bytes:
+def packed(value: object, strategy_id: str, what: str, kept: list[object] | None = None) -> bytes:
     """Returns an object as bytes, with references to what belongs to the strategy.
 
     Args:
       value: the object.
       strategy_id: whose references they are.
       what: it is, for messages.
+      kept: gets what references lead to, which must be there when they are followed.
     """
     file = io.BytesIO()
     try:
-        _packer()(file, strategy_id).dump(value)
+        _packer()(file, strategy_id, [] if kept is None else kept).dump(value)
     except Exception as error:
         why = str(error).rstrip(".")
         raise TypeError(
@@ -167,14 +178,17 @@ def _packer() -> Any:
     cloudpickle = imported_ray().cloudpickle
 
     class Packer(cloudpickle.CloudPickler):
-        def __init__(self, file: io.BytesIO, strategy_id: str):
+        def __init__(self, file: io.BytesIO, strategy_id: str, kept: list[object]):
             super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
             self._strategy_id = strategy_id
+            self._kept = kept
 
         def reducer_override(self, obj: object) -> Any:
             strategy_id = self._strategy_id
             if isinstance(obj, ServerVariable | ShardedVariable):
                 _check_owner(obj, strategy_id)
+            if isinstance(obj, ServerVariable | ShardedVariable | Optimizer):
+                self._kept.append(obj)
             if isinstance(obj, ServerVariable):
                 return _variable_there, (strategy_id, obj.spec)
             if isinstance(obj, ShardedVariable):
@@ -190,7 +204,7 @@ def _packer() -> Any:
             if isinstance(obj, Variable):
                 raise made_outside(obj.name)
             for reducer in reducers:
-                if (found := reducer(obj)) is not NotImplemented:
+                if (found := reducer(obj, self._kept)) is not NotImplemented:
                     return found
             return super().reducer_override(obj)
 
@@ -220,16 +234,17 @@ def unpacked(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def state_on_servers(optimizer: Optimizer | ForeignOptimizer) -> Any:
-    """Returns what an optimizer keeps on the servers; None if it was not built yet."""
-    return optimizer.state if isinstance(optimizer, ForeignOptimizer) else state_of(optimizer)
+def known_optimizer(optimizer: Optimizer | ForeignOptimizer) -> KnownOptimizer | None:
+    """Returns what is known of an optimizer's state on the servers; None if it was not built."""
+    if isinstance(optimizer, ForeignOptimizer):
+        return optimizer.known
+    state: Any = state_of(optimizer)
+    return None if state is None else state.known
 
 
 def _contents_of(optimizer: Optimizer | ForeignOptimizer) -> tuple[Any, ...]:
     """Returns what a worker has to know of an optimizer."""
-    state = state_on_servers(optimizer)
-    name, variables = (None, None) if state is None else (state.server_name, state.variables)
-    return name, optimizer.iterations, variables
+    return optimizer.iterations, known_optimizer(optimizer)
 
 
 def _variable_there(strategy_id: str, spec: Spec) -> Any:

@@ -21,6 +21,11 @@ def pieces_of(variable: Variable) -> list[ServerVariable]:
     return [variable]
 
 
+def server_numbers(variable: Variable) -> set[int]:
+    """Returns the servers that hold a variable, or parts of it."""
+    return {server for each in pieces_of(variable) for server in each.spec.servers}
+
+
 def table_of(variable: Variable) -> Variable:
     """Returns the table that rows are of; of another variable, itself."""
     return variable.table if isinstance(variable, Rows) else variable

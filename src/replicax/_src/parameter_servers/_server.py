@@ -138,7 +138,7 @@ class ParameterServer:
         for update in push.updates:
             self._optimizers[update.optimizer].apply(update.gradients, self._held)
         staleness = 0 if push.read_at is None else self._updates - push.read_at
-        self._updates += bool(push.updates)
+        self._updates += any(update.gradients for update in push.updates)
         if push.token is not None:
             self._done[push.token] = staleness
             if len(self._done) > _REMEMBERED:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._src.parameter_servers._messages import Gradient, Key, OptimizerSpec
+from replicax._src.parameter_servers._messages import Gradient, Key, OptimizerSpec, Part
 from replicax._src.training import UpdateRule, structured
 
 if TYPE_CHECKING:
@@ -53,28 +53,47 @@ class ServerOptimizer:
 
     def keys(self, given: Sequence[Key]) -> list[Key]:
         """Returns the keys of all arrays that take part in an update of the given ones."""
+        given = given or [part.key for part in self._stand_in()]
         slots = [key for each in given for key in self._parts[each].slots.values()]
         return [*given, *slots, *self._spec.shared.values()]
 
     def apply(self, gradients: Sequence[Gradient], held: dict[Key, Held]) -> None:
-        """Makes a step. What belongs to no variable, such as a count of steps, changes once."""
+        """Makes a step. What belongs to no variable, such as a count of steps, changes once.
+
+        Also in a step without gradients for this server, so that it is the same on all servers.
+        """
         shared = {label: held[key].array for label, key in self._spec.shared.items()}
         new_shared = shared
         given = [each for each in gradients if each.rows is None or len(each.rows)]
         for group in _groups(given):
             targets = [self._target(each, held) for each in group]
-            program = self._program(group, [each.value for each in targets])
-            new, new_state, new_shared = program(
-                [each.gradient for each in targets],
-                [each.value for each in targets],
-                [each.state for each in targets],
-                shared,
-            )
+            positions = [each.position for each in group]
+            new, new_state, new_shared = self._changed(targets, positions, shared)
             for target, value, slots in zip(targets, new, new_state, strict=True):
                 target.write(value, slots)
+        if not given:
+            for part in self._stand_in():
+                target = self._target(_without_effect(part, held[part.key].array), held)
+                _, _, new_shared = self._changed([target], [part.position], shared)
         for label, value in new_shared.items():
             if value is not shared[label]:
                 held[self._spec.shared[label]].array = value
+
+    def _stand_in(self) -> list[Part]:
+        """Returns an array for steps without gradients; none if there is nothing to change."""
+        return self._spec.parts[:1] if self._spec.shared else []
+
+    def _changed(
+        self,
+        targets: Sequence[_Whole | _SomeRows],
+        positions: Sequence[int],
+        shared: dict[str, np.ndarray],
+    ) -> tuple[list[np.ndarray], list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+        """Returns what a step makes of values, of their state, and of what belongs to none."""
+        values = [each.value for each in targets]
+        program = self._program(tuple(positions), values)
+        gradients = [each.gradient for each in targets]
+        return program(gradients, values, [each.state for each in targets], shared)
 
     def _target(self, gradient: Gradient, held: dict[Key, Held]) -> _Whole | _SomeRows:
         value = held[gradient.key]
@@ -83,8 +102,7 @@ class ServerOptimizer:
             return _Whole(gradient.values, value, state)
         return _SomeRows(gradient.values, gradient.rows, value, state)
 
-    def _program(self, gradients: Sequence[Gradient], values: Sequence[np.ndarray]) -> Program:
-        positions = tuple(each.position for each in gradients)
+    def _program(self, positions: tuple[int, ...], values: Sequence[np.ndarray]) -> Program:
         key = (positions, tuple(value.shape for value in values))
         found = self._programs.get(key)
         if found is None and isinstance(self._spec.transformation, ForeignRule):
@@ -143,6 +161,14 @@ class _SomeRows:
                 self._slots[label].writable()[self._rows] = new[:count]
             else:
                 self._slots[label].array = new
+
+
+def _without_effect(part: Part, array: np.ndarray) -> Gradient:
+    """Returns a gradient of zeros for a part: where there are rows, for one of them."""
+    if not array.shape or not len(array):
+        return Gradient(part.position, part.key, np.zeros_like(array))
+    zeros = np.zeros((1, *array.shape[1:]), array.dtype)
+    return Gradient(part.position, part.key, zeros, np.zeros(1, np.int64))
 
 
 def _groups(gradients: Sequence[Gradient]) -> list[list[Gradient]]:

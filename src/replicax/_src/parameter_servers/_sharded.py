@@ -18,6 +18,7 @@ from replicax._src._typing import ArrayInput, Device, override
 from replicax._src.collectives import default_device
 from replicax._src.context import world
 from replicax._src.devices import ReplicaMesh
+from replicax._src.parameter_servers._shard_info import MadeInParts
 from replicax._src.parameter_servers._variable import (
     AtServer,
     ServerVariable,
@@ -25,7 +26,15 @@ from replicax._src.parameter_servers._variable import (
     checked_rows,
 )
 from replicax._src.values import Mirrored, OneBuffer, Storage, array_here
-from replicax._src.variable import Change, Holder, Scatter, Variable, holder_of
+from replicax._src.variable import (
+    Change,
+    Holder,
+    Scatter,
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    holder_of,
+)
 
 
 def offsets_of(rows: int, parts: int) -> list[int]:
@@ -84,6 +93,44 @@ class ShardedVariable(Variable):
         new._pieces = list(pieces)
         new._offsets = offsets
         new._init_common(*common, view.strategy)
+        return new
+
+    @classmethod
+    def part_by_part(
+        cls,
+        view: View,
+        make_part: Callable[[int, str, Any], ServerVariable],
+        offsets: list[int],
+        values: MadeInParts,
+        *,
+        name: str | None = None,
+        trainable: bool | None = None,
+        constraint: Callable[..., Any] | None = None,
+        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+        aggregation: VariableAggregation = VariableAggregation.NONE,
+        **_: object,
+    ) -> ShardedVariable:
+        """Returns a new variable, of which only one part at a time has been here.
+
+        Args:
+          view: that of this process.
+          make_part: makes a part, of its number, name and first value.
+          offsets: where the parts begin.
+          values: of the parts.
+          name: that of `rx.Variable`, as all that follow.
+          trainable: likewise.
+          constraint: likewise.
+          synchronization: likewise.
+          aggregation: likewise.
+        """
+        new = object.__new__(cls)
+        new._device = default_device()
+        new._init_common(name, trainable, constraint, synchronization, aggregation, view.strategy)
+        new._offsets = offsets
+        new._pieces = [
+            make_part(index, f"{name or 'Variable'}/part_{index}", values.part(start, stop))
+            for index, (start, stop) in enumerate(itertools.pairwise(offsets))
+        ]
         return new
 
     def _init_common(self, *args: Any) -> None:

@@ -19,7 +19,9 @@ from replicax._src.parameter_servers._coordinator_view import CoordinatorView
 from replicax._src.parameter_servers._optimizer_state import ServerOptimizerState
 from replicax._src.parameter_servers._packing import Place, Referred, numbers, strategy_there
 from replicax._src.parameter_servers._partitioners import Partitioner
+from replicax._src.parameter_servers._parts import server_numbers
 from replicax._src.parameter_servers._server_holder import ServerHolder
+from replicax._src.parameter_servers._shard_info import made_in_parts
 from replicax._src.parameter_servers._sharded import ShardedVariable, offsets_of
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.parameter_servers._worker_data import DatasetOfWorkers, of_dataset, of_function
@@ -86,6 +88,7 @@ class ParameterServerExtended(StrategyExtended):
         super().__init__(container_strategy)
         jobs = _jobs(cluster_resolver)
         self._cluster_resolver = cluster_resolver
+        self.coordinator: Any = None  # a `ClusterCoordinator`
         self._partitioner = variable_partitioner
         resources = getattr(cluster_resolver, "resources", {})
         address = getattr(cluster_resolver, "address", None)
@@ -144,16 +147,17 @@ class ParameterServerExtended(StrategyExtended):
         return (next(self._turns) % len(self.view.servers),)
 
     def _new_variable(self, kwargs: dict[str, Any]) -> Any:
-        if self._partitioner is None:
+        made = made_in_parts(kwargs)
+        if made is None and self._partitioner is None:
             return self._on(self._next_server(), kwargs)
-        value = initial_value(kwargs)
-        kwargs = {**kwargs, "initial_value": value}
+        value: Any = initial_value(kwargs) if made is None else made.whole
         parts = self._number_of_parts(value)
+        if made is None or parts == 1:
+            kwargs = {**kwargs, "initial_value": value if made is None else made.all()}
         if parts == 1:
             return self._on(self._next_server(), kwargs)
-        return self._in_parts(
-            offsets_of(value.shape[0], parts), lambda index: self._next_server(), kwargs
-        )
+        offsets = offsets_of(value.shape[0], parts)
+        return self._in_parts(offsets, lambda index: self._next_server(), kwargs)
 
     def _number_of_parts(self, value: Any) -> int:
         if not value.shape or self._partitioner is None:
@@ -182,14 +186,20 @@ class ParameterServerExtended(StrategyExtended):
         def make_part(index: int, name: str, value: Any) -> ServerVariable:
             return self._on(servers(index), {**common, "name": name, "initial_value": value})
 
-        made = ShardedVariable(self.view, make_part, lambda shape, dtype: offsets, **kwargs)
+        by_part = made_in_parts(kwargs)
+        if by_part is None:
+            made = ShardedVariable(self.view, make_part, lambda shape, dtype: offsets, **kwargs)
+        else:
+            made = ShardedVariable.part_by_part(self.view, make_part, offsets, by_part, **kwargs)
         self._place.remember(made)
         return made
 
     def _beside_parts(self, primary: ShardedVariable, kwargs: dict[str, Any]) -> Any:
         """Returns a variable whose rows are where those of another are, if it has as many."""
-        value = initial_value(kwargs)
-        kwargs = {**kwargs, "initial_value": value}
+        made = made_in_parts(kwargs)
+        value: Any = initial_value(kwargs) if made is None else made.whole
+        if made is None:
+            kwargs = {**kwargs, "initial_value": value}
         if value.shape[:1] != primary.shape[:1]:
             servers = {server for piece in primary.variables for server in piece.spec.servers}
             return self._on(tuple(sorted(servers)), kwargs)
@@ -216,7 +226,11 @@ class ParameterServerExtended(StrategyExtended):
 
     @override
     def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
-        return self.parameter_devices
+        # As each server with some of them needs a copy; others would not see their updates.
+        ours = [each for each in var_list if isinstance(each, ServerVariable | ShardedVariable)]
+        servers = set[int]().union(*map(server_numbers, ours))
+        devices = self.parameter_devices
+        return tuple(devices[server] for server in sorted(servers)) or devices
 
     def look_up(self, table: Variable, ids: ArrayInput) -> Any:
         """Returns rows of a table, as an array: there is no function to give them back."""

@@ -27,7 +27,7 @@ from replicax._src.parameter_servers._sharded import ShardedVariable
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.parameter_servers._worker_optimizer import NeedsBuildError, WorkerOptimizer
 from replicax._src.parameter_servers._worker_strategy import WorkerStrategy
-from replicax._src.parameter_servers._worker_view import Wanted, WorkerView
+from replicax._src.parameter_servers._worker_view import Habits, Wanted, WorkerView
 from replicax._src.values import is_leaf
 from replicax._src.variable import Variable
 
@@ -119,7 +119,7 @@ class Worker(Place):
         self.strategy = strategy
         self._view = WorkerView(strategy, Servers([], [], timeout))
         self._functions: dict[int, Callable[..., Any]] = {}
-        self._usual: dict[int, set[Key]] = {}
+        self._habits: dict[int, Habits] = {}
         self._compiled: dict[int, _Compiled] = {}
         self._optimizers: dict[int, WorkerOptimizer] = {}
         self._values: dict[int, Any] = {}
@@ -186,11 +186,14 @@ class Worker(Place):
                 if len(self._functions) > _KEPT:
                     oldest = next(iter(self._functions))
                     del self._functions[oldest]
-                    self._usual.pop(oldest, None)
+                    self._habits.pop(oldest, None)
             for number, built in call.optimizers.items():
-                self._optimizers[number].built(*unpacked(built))
+                self._optimizers[number].built(unpacked(built))
+            view.named.clear()
             args, kwargs = unpacked(call.arguments)
-            view.begin(call.token, self._usual.setdefault(call.function, set()))
+            habits = self._habits.setdefault(call.function, Habits())
+            habits.begin(set(view.named))
+            view.begin(call.token, habits.read)
             self._looked_up.clear()
             self.is_running = True
             with self.strategy.scope():
@@ -378,8 +381,8 @@ def _as_message(result: object, large: list[Any]) -> bytes | int:
         return dumps(result) if arrays else data
     except Exception as error:
         raise TypeError(
-            f"The function returned something that cannot be sent to the coordinator: {error}. "
-            "Return arrays, numbers and structures of them."
+            "The function returned something that cannot be sent to the coordinator: "
+            f"{str(error).rstrip('.')}. Return arrays, numbers and structures of them."
         ) from error
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from replicax._src._typing import PyTree
 from replicax._src.context import world
-from replicax._src.parameter_servers._messages import Gradient, Key
+from replicax._src.parameter_servers._messages import Gradient, Key, KnownOptimizer
 from replicax._src.parameter_servers._parts import gradients_of, summed, table_of
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.parameter_servers._worker_view import Mailbox, WorkerView
@@ -40,39 +40,35 @@ class WorkerOptimizer:
         self,
         view: WorkerView,
         number: int,
-        name: str | None,
         iterations: ServerVariable,
-        variables: list[Variable] | None,
+        known: KnownOptimizer | None,
     ):
         """
         Args:
           view: that of this worker.
           number: by which the coordinator knows it.
-          name: by which the servers know it, if it was built.
           iterations: the count of updates.
-          variables: those that it was built for, if it was.
+          known: what is known of its state, if it was built.
         """
         self._view = view
         self._number = number
-        self._server_name = ""
         self.iterations = iterations
+        self._known: KnownOptimizer | None = None
         self._positions: dict[int, int] = {}
-        self._updated: list[Variable] = []
         self._mail: dict[int, tuple[Variable, Mailbox]] = {}  # by the variables' ids
         self._steps = Mailbox((), jnp.int32)
         self._counted = 0  # of these steps
-        if name is not None and variables is not None:
-            self.built(name, variables)
+        if known is not None:
+            self.built(known)
 
-    def built(self, name: str, variables: list[Variable]) -> None:
-        """Is told that the servers have its state, under a name."""
-        self._server_name = name
-        self._updated = variables
-        self._positions = {id(variable): index for index, variable in enumerate(variables)}
+    def built(self, known: KnownOptimizer) -> None:
+        """Is told that the servers have its state."""
+        self._known = known
+        self._positions = {id(variable): index for index, variable in enumerate(known.variables)}
 
     def build(self, variables: PyTree) -> None:
         """Makes the state, on the servers, if it is not there yet."""
-        if not self._updated:
+        if self._known is None:
             raise NeedsBuildError(self._number, variables)
 
     def apply(self, grads: PyTree, variables: PyTree) -> None:
@@ -95,7 +91,7 @@ class WorkerOptimizer:
         if isinstance(grads_and_vars, Sized) and not len(grads_and_vars):
             return
         gradients, variables, structure = split_pairs(grads_and_vars)
-        if not self._updated:
+        if self._known is None:
             tables = [table_of(variable) for variable in variables]
             if any(table is not variable for table, variable in zip(tables, variables)):
                 structure = list({id(table): table for table in tables}.values())
@@ -163,7 +159,10 @@ class WorkerOptimizer:
             position = self._positions[id(table_of(variable))]
             for spec, each in gradients_of(variable, position, gradient):
                 found.setdefault(spec.key, (spec, []))[1].append(each)
+        assert self._known is not None
+        name, _, counting = self._known
+        self._view.note_update(name, counting)
         for spec, gradients in found.values():  # several, if a table was looked up several times
-            self._view.note_gradient(self._server_name, spec, summed(gradients))
+            self._view.note_gradient(name, spec, summed(gradients))
         self._view.add_one(self.iterations)
         self._view.send()

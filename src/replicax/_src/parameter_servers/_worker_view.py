@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
 import jax
@@ -117,8 +117,31 @@ class _Unsent(NamedTuple):
 
 
 @final
+class Habits:
+    """What a function usually reads.
+
+    Attributes:
+      read: the variables that it read before.
+      passed: those that are in its arguments.
+    """
+
+    def __init__(self) -> None:
+        self.read: set[Key] = set()
+        self.passed: set[Key] = set()
+
+    def begin(self, passed: set[Key]) -> None:
+        """Begins a call: variables of other arguments are not read, and may be gone."""
+        self.read -= self.passed - passed
+        self.passed = passed
+
+
+@final
 class WorkerView:
-    """The variables of one strategy on this worker."""
+    """The variables of one strategy on this worker.
+
+    Attributes:
+      named: the variables that references have led to.
+    """
 
     def __init__(self, strategy: Strategy, servers: Servers):
         self.strategy = strategy
@@ -130,6 +153,7 @@ class WorkerView:
         self._here: dict[Key, ServerVariable] = {}  # those with a value in this step
         self._mail: dict[Key, Mailboxes] = {}
         self._usual: set[Key] = set()
+        self.named: set[Key] = set()
         self._token = ""
         self.pushes = 0
         self._read_at: dict[int, int] = {}
@@ -190,6 +214,7 @@ class WorkerView:
 
     def variable(self, spec: Spec) -> ServerVariable:
         """Returns the variable here that is on the servers."""
+        self.named.add(spec.key)
         found = self._variables.get(spec.key)
         if found is None:
             found = self._variables[spec.key] = ServerVariable.of_spec(self, spec)
@@ -342,6 +367,11 @@ class WorkerView:
             elif mail.added.is_full:
                 self._note(spec, Assignment(key, Change.ADD, mail.added.contents()))
             mail.empty()
+
+    def note_update(self, optimizer: str, servers: Iterable[int]) -> None:
+        """Notes that an optimizer makes a step, also on servers that get no gradient."""
+        for server in servers:
+            self._gradients.setdefault(server, {}).setdefault(optimizer, [])
 
     def note_gradient(self, optimizer: str, spec: Spec, gradient: Gradient) -> None:
         """Notes the gradient of a variable, for an optimizer."""

@@ -15,20 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 _WIDTH = {"pred": 1, "token": 0, "opaque": 0}
-_HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{$")
-_LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)$")
-_OPERATION = re.compile(r"(?P<shape>.*?)\s(?P<operation>[a-z][a-z0-9\-]*)\((?P<operands>.*)$")
-_ARRAY = re.compile(r"\b(pred|token|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\]")
-_CALLED = re.compile(r"(?:calls|to_apply|body|condition|branch_computations)=\{?%?([\w.\-, %]+)\}?")
-_NAME = re.compile(r"%([\w.\-]+)")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+# `re` compiles patterns when they are first used, and keeps them: `import replicax` needs none.
+_HEAD = r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{$"
+_LINE = r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)$"
+_OPERATION = r"(?P<shape>.*?)\s(?P<operation>[a-z][a-z0-9\-]*)\((?P<operands>.*)$"
+_ARRAY = r"\b(pred|token|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\]"
+_CALLED = r"(?:calls|to_apply|body|condition|branch_computations)=\{?%?([\w.\-, %]+)\}?"
+_NAME = r"%([\w.\-]+)"
+_TRIPS = r'"known_trip_count":\{"n":"(\d+)"\}'
 # In another memory than that of the device: a TPU's cores have some of their own, the host too.
-_ELSEWHERE = re.compile(r"^[a-z0-9]+\[[\d,]*\]\{[^{}]*S\([1-9]\d*\)")
-_CHAIN = re.compile(r'chain_id="(\d+)"')
-_FRAME = re.compile(r"stack_frame_id=(\d+)")
-_SOURCE = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
-_LISTED_GROUPS = re.compile(r"replica_groups=\{(\{[\d,{}\s]*\})\}")
-_IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_ELSEWHERE = r"^[a-z0-9]+\[[\d,]*\]\{[^{}]*S\([1-9]\d*\)"
+_CHAIN = r'chain_id="(\d+)"'
+_FRAME = r"stack_frame_id=(\d+)"
+_SOURCE = r'source_file="([^"]*)" source_line=(\d+)'
+_LISTED_GROUPS = r"replica_groups=\{(\{[\d,{}\s]*\})\}"
+_IOTA_GROUPS = r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
@@ -96,13 +97,13 @@ class HloProgram:
         self._entry = ""
         current: list[Instruction] | None = None
         for line in text.splitlines():
-            head = _HEAD.match(line)
+            head = re.match(_HEAD, line)
             if head is not None:
                 current = self._computations[head["name"]] = []
                 self._entry = head["name"] if head["entry"] else self._entry
             elif line.startswith("}"):
                 current = None
-            elif current is not None and (found := _LINE.match(line)):
+            elif current is not None and (found := re.match(_LINE, line)):
                 instruction = _instruction(found["name"], found["rest"])
                 if instruction is not None:
                     current.append(instruction)
@@ -115,7 +116,7 @@ class HloProgram:
             sizes = {each.name: each.bytes for each in instructions}
             for each in instructions:
                 kind = each.operation.removesuffix("-start")
-                chain = _CHAIN.search(each.text)
+                chain = re.search(_CHAIN, each.text)
                 if kind not in KINDS or (chain and chain[1] in chains):
                     continue
                 if chain:  # on TPUs one that runs beside computations is written with each of them
@@ -134,9 +135,9 @@ class HloProgram:
         for each in instructions:
             if each.operation in ("reduce", "reduce-window", "scatter", "sort", *KINDS):
                 continue  # what they apply is a sum or the like
-            trips = _TRIPS.search(each.text)
+            trips = re.search(_TRIPS, each.text)
             repeated = times * int(trips[1]) if each.operation == "while" and trips else times
-            for called in _CALLED.findall(each.text):
+            for called in re.findall(_CALLED, each.text):
                 for inner in re.split(r"[,\s%]+", called):
                     if inner in self._computations:
                         yield from self._walk(inner, repeated)
@@ -151,7 +152,7 @@ class HloProgram:
             for each in instructions:
                 if each.operation in _NOT_MADE or each.shape.startswith("("):
                     continue
-                if _ELSEWHERE.match(each.text):
+                if re.match(_ELSEWHERE, each.text):
                     continue
                 line = self._frames.line(each.text)
                 operation = _operation_name(each)
@@ -165,7 +166,7 @@ class HloProgram:
         yield instructions, 1
         for each in instructions:
             if each.operation in ("while", "conditional", "call"):
-                for called in _CALLED.findall(each.text):
+                for called in re.findall(_CALLED, each.text):
                     for inner in re.split(r"[,\s%]+", called):
                         if inner in self._computations:
                             yield from self._walk_unfused(inner)
@@ -182,7 +183,7 @@ def _operation_name(instruction: Instruction) -> str:
 class _Frames:
     """The tables at the head of a program, which say where an operation comes from."""
 
-    _PATTERN = re.compile(r"^(\d+) (.*)$")
+    _PATTERN = r"^(\d+) (.*)$"
 
     def __init__(self, text: str):
         self._tables: dict[str, dict[int, str]] = {}
@@ -192,13 +193,13 @@ class _Frames:
                 break
             if line in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
                 current = self._tables[line] = {}
-            elif current is not None and (found := self._PATTERN.match(line)):
+            elif current is not None and (found := re.match(self._PATTERN, line)):
                 current[int(found[1])] = found[2]
 
     def line(self, text: str) -> str:
         """Returns the user's line that an instruction is from, innermost first; "" if unknown."""
-        plain = _SOURCE.search(text)
-        frame = _FRAME.search(text)
+        plain = re.search(_SOURCE, text)
+        frame = re.search(_FRAME, text)
         if frame is None:
             return f"{plain[1]}:{plain[2]}" if plain and not _is_library(plain[1]) else ""
         number, frames = int(frame[1]), self._table("StackFrames")
@@ -225,16 +226,16 @@ def _is_library(path: str) -> bool:
 
 
 def _instruction(name: str, rest: str) -> Instruction | None:
-    found = _OPERATION.match(_without_layouts(rest))
+    found = re.match(_OPERATION, _without_layouts(rest))
     if found is None:
         return None
     operands = found["operands"].split("), ")[0]
     shape = found["shape"].strip()
-    arrays = _ARRAY.findall(shape)
+    arrays = re.findall(_ARRAY, shape)
     size = sum(_bytes(dtype, dims) for dtype, dims in arrays)
     if found["operation"].endswith("-start") and len(arrays) > 1:
         size = max(_bytes(dtype, dims) for dtype, dims in arrays)
-    return Instruction(name, found["operation"], size, shape, _NAME.findall(operands), rest)
+    return Instruction(name, found["operation"], size, shape, re.findall(_NAME, operands), rest)
 
 
 def _without_layouts(text: str) -> str:
@@ -251,7 +252,7 @@ def _bytes(dtype: str, dims: str) -> int:
 
 
 def _groups(text: str) -> tuple[tuple[int, ...], ...]:
-    iota = _IOTA_GROUPS.search(text)
+    iota = re.search(_IOTA_GROUPS, text)
     if iota is not None:
         dims = [int(each) for each in iota[3].split(",")]
         numbers = np.arange(math.prod(dims)).reshape(dims)
@@ -259,7 +260,7 @@ def _groups(text: str) -> tuple[tuple[int, ...], ...]:
             numbers = numbers.transpose([int(each) for each in iota[4].split(",")])
         rows: Sequence[Sequence[int]] = numbers.reshape(int(iota[1]), int(iota[2])).tolist()
         return tuple(tuple(row) for row in rows)
-    listed = _LISTED_GROUPS.search(text)
+    listed = re.search(_LISTED_GROUPS, text)
     if listed is None:
         return ()
     inner = re.findall(r"\{([\d,\s]*)\}", listed[1])

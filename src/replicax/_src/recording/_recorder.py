@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import json
 import operator
 import os
 import platform
@@ -31,6 +30,7 @@ from replicax._src._errors import (
     FailedPreconditionError,
     TrappedStepError,
 )
+from replicax._src._local_path import absolute_path
 from replicax._src._warnings import users_line, warn
 from replicax._src.checkpoints import (
     Checkpoint,
@@ -62,7 +62,7 @@ from replicax._src.recording._ring import (
     head_of,
     make_private_folder,
     segments_in,
-    write_private,
+    write_description,
 )
 from replicax._src.recording._session import replaying_now
 from replicax._src.recording._traps import Finding, Traps
@@ -373,9 +373,7 @@ class Recorder:
             self._step = _step_at(first if os.path.isdir(first) else self._ring.folder, path)
         described = _description(self._checkpoint, self._function)
         described |= {"by_argument": self._is_by_argument, "by_run": by_run}
-        write_private(
-            os.path.join(self._ring.folder, DESCRIPTION), json.dumps(described, indent=1).encode()
-        )
+        write_description(self._ring.folder, described)
 
     # ------------------------------------------------------------------ in the thread that writes
 
@@ -550,7 +548,7 @@ def _folder_for(
                 "CheckpointManager, or directory=..."
             )
         directory = os.path.join(manager.directory, "recording")
-    return os.path.abspath(os.fspath(directory))
+    return absolute_path(directory, "directory")
 
 
 def _check(

@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,15 +18,16 @@ from typing import Any, BinaryIO, final
 import numpy as np
 
 from replicax._src._errors import DataLossError, FailedPreconditionError
-from replicax._src.checkpoints import PathLock
+from replicax._src._local_path import naming
+from replicax._src.checkpoints import PathLock, sweep
 from replicax._src.recording._inputs import Kept, bits_of, dtype_of, in_line, is_small, plain_bytes
 
 SEGMENTS = 3  # that are kept: what a late trap tells may have been before the last checkpoint
 _SEGMENT = re.compile(r"segment-(\d{8})\.jsonl")
 ARRAY = re.compile(r"step-(\d+)-\d+-\d+\.npy")
-_OWN_CHECKPOINT = re.compile(r"(start|unsaved)-\d+")
 _UNSAVED = re.compile(r"unsaved-\d+")
 DESCRIPTION = "recording.json"
+_BEGINNING = b'{\n "run": "'  # of a description
 
 
 def make_private_folder(path: str) -> None:
@@ -44,8 +44,31 @@ def make_private_folder(path: str) -> None:
 def write_private(path: str, data: bytes) -> None:
     """Writes a file for its owner alone."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
+    with naming(path), open(descriptor, "wb") as file:
         file.write(data)
+
+
+def write_description(folder: str, described: dict[str, Any]) -> None:
+    """Writes what a recording is of; the file is there whole or not at all."""
+    path = os.path.join(folder, DESCRIPTION)
+    write_private(f"{path}.partial", json.dumps(described, indent=1).encode())
+    os.replace(f"{path}.partial", path)
+
+
+def _require_ours(folder: str) -> None:
+    """`FileExistsError` if there are files of such names that no recorder has written."""
+    names = sorted(os.listdir(folder))
+    ours = [name for name in names if _SEGMENT.fullmatch(name) or ARRAY.fullmatch(name)]
+    if DESCRIPTION in names:
+        with open_regular(os.path.join(folder, DESCRIPTION)) as file:
+            if file.read(len(_BEGINNING)) == _BEGINNING:
+                return
+        ours.append(DESCRIPTION)
+    if ours:
+        raise FileExistsError(
+            f"{folder} has files that a recorder would replace and has not written: "
+            f"{', '.join(map(repr, ours[:4]))}. Name another folder for the recording."
+        )
 
 
 @final
@@ -59,6 +82,7 @@ class Ring:
           limit: bytes of arrays that are kept in all.
         """
         make_private_folder(folder)
+        _require_ours(folder)
         try:
             lock = PathLock(folder)
         except BlockingIOError as error:
@@ -119,10 +143,8 @@ class Ring:
         for segment in segments_in(self.folder):
             paths = (head_of(self.folder, segment)[1], unsaved_of(self.folder, segment))
             kept.update(os.path.basename(path) for path in paths if path is not None)
-        recording = os.path.dirname(self.folder)
-        for name in os.listdir(recording):
-            if _OWN_CHECKPOINT.fullmatch(name) and name not in kept:
-                shutil.rmtree(os.path.join(recording, name), ignore_errors=True)
+        for prefix in ("start", "unsaved"):
+            sweep(os.path.dirname(self.folder), prefix, kept)
 
     def _clear_arrays(self, first_step: int) -> None:
         """Removes this program's arrays of steps before one."""
@@ -142,7 +164,7 @@ class Ring:
         assert self._file is not None
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if os.write(self._file, data) < len(data):
-            raise OSError(errno.ENOSPC, "there is no space left for a whole line")
+            raise OSError(errno.ENOSPC, "there is no space left for a whole line", self.folder)
 
     def kept(self, step: int, index: int, array: Kept, rows: bool) -> list[Any]:
         """Keeps an argument; returns what its line says of it.

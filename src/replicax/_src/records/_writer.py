@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicax._src._checksums import crc32c, masked
+from replicax._src._local_path import naming
 from replicax._src._typing import override
 from replicax._src.records._source import Closed, FileName, check_compression_type, check_path
 
@@ -110,25 +111,31 @@ class TFRecordWriter(Closed):
         frame = b"".join(
             (length, _CRC.pack(masked(crc(length))), record, _CRC.pack(masked(crc(record))))
         )
-        self._file.write(self._compressor.compress(frame) if self._compressor else frame)
+        try:
+            self._file.write(self._compressor.compress(frame) if self._compressor else frame)
+        except OSError as error:  # as `naming`, which takes as long as all else here
+            error.filename = error.filename or self._path
+            raise
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system: others can read it."""
-        if self._compressor and not self._file.closed:
-            mode = self._options.flush_mode
-            self._file.write(self._compressor.flush(_or(mode, zlib.Z_SYNC_FLUSH)))
-        self._file.flush()
+        with naming(self._path):
+            if self._compressor and not self._file.closed:
+                mode = self._options.flush_mode
+                self._file.write(self._compressor.flush(_or(mode, zlib.Z_SYNC_FLUSH)))
+            self._file.flush()
 
     @override
     def close(self) -> None:
         """Completes the file. Closing twice does nothing."""
         if self._file.closed:
             return
-        try:
-            if self._compressor:
-                self._file.write(self._compressor.flush(zlib.Z_FINISH))
-        finally:
-            self._file.close()
+        with naming(self._path):
+            try:
+                if self._compressor:
+                    self._file.write(self._compressor.flush(zlib.Z_FINISH))
+            finally:
+                self._file.close()
 
 
 _REMEDY = (

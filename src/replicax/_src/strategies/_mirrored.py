@@ -92,9 +92,8 @@ class MirroredStrategy(Strategy):
     Args:
       devices: device names or `jax.Device`s, one for each replica. None or an empty list means all
         GPUs, else all TPUs, else all (virtual) CPU devices.
-      cross_device_ops: how values cross devices; `NcclAllReduce()` by default.
-      logical_devices_per_replica: how many of the devices, neighbours in the list, make up one
-        replica.
+      cross_device_ops: how values are combined across devices; `NcclAllReduce()` by default.
+      logical_devices_per_replica: how many consecutive devices of the list form one replica.
       state_layout: an `rx.distribute.StateLayout`, for state that is kept in parts.
     """
 

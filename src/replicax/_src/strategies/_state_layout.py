@@ -28,10 +28,10 @@ _CHOICES = ("nothing", "optimizer", "everything")
 
 @dataclasses.dataclass(frozen=True)
 class StateLayout:
-    """What of a model's state is kept in parts, and where; the training step stays as it is.
+    """Which parts of a model's state each device keeps; the training step stays the same.
 
-    Without one, every device has a copy of every variable. A variable's own `layout` argument comes
-    before the rules.
+    Without a `StateLayout`, every device has a copy of every variable. The `layout` argument of a
+    variable takes precedence over the rules.
 
     >>> import jax.numpy as jnp, replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(
@@ -49,7 +49,7 @@ class StateLayout:
         gathered where a step uses them.
       rules: layouts over the logical devices of a replica by name: a dictionary, or pairs, of a
         regular expression and a layout as `rx.Variable` takes it. The first one that is found in
-        the name counts.
+        the name applies.
       min_size: variables with fewer elements are not cut over the replicas, nor are those with no
         dimension that the number of replicas divides.
     """

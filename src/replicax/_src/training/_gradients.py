@@ -44,7 +44,7 @@ def value_and_grad(
 ) -> tuple[Loss, Any]:
     """Evaluates `loss_fn()` at once, and its gradients with respect to `variables`.
 
-    In replica context the gradients are this replica's own; an `rx.Optimizer` adds them up over
+    In replica context the gradients are those of this replica; an `rx.Optimizer` sums them over
     the replicas. Gradients flow through `all_reduce` and `all_gather`. Variables assigned inside
     the loss (moving averages, metrics) are assigned once.
 

@@ -37,9 +37,10 @@ def share_of_mean(values: ArrayInput, sample_weight: ArrayInput | None = None) -
     """Returns this replica's share of the mean over the rows of *all* replicas.
 
     The shares add up to the mean that one device computes of all rows, and so do their gradients,
-    which optimizers sum: also where replicas have different numbers of rows or none, in a smaller
-    last batch, and with several workers. Report the loss with `strategy.reduce("SUM", losses)`,
-    and add other terms as shares too: `rx.nn.scale_regularization_loss`.
+    which optimizers sum. This also holds if replicas have different numbers of rows or none, for a
+    smaller last batch, and with several workers. Report the loss with
+    `strategy.reduce("SUM", losses)`, and add other terms as shares too:
+    `rx.nn.scale_regularization_loss`.
 
     >>> import replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -49,12 +50,12 @@ def share_of_mean(values: ArrayInput, sample_weight: ArrayInput | None = None) -
     >>> strategy.reduce("SUM", shares, axis=None)
     Array(3., dtype=float32)
 
-    Replicas meet here to count rows, so all of them have to call it, in the same order. Compiled,
-    with the same number of rows on all replicas, the number is known, and nothing is sent.
+    The replicas count their rows together, so all of them must call it, in the same order. In a
+    compiled function with equally many rows on all replicas the number is known, and nothing is
+    sent.
 
-    Unlike `compute_average_loss`, it counts the items that there are, of all dimensions, and with
-    weights divides by their sum, as `jnp.average` and `rx.metrics.Mean` do, not by the number of
-    rows.
+    Unlike `compute_average_loss`, it divides by the number of items, of all dimensions, and with
+    weights by their sum, as `jnp.average` and `rx.metrics.Mean` do.
 
     Args:
       values: an array with the rows of this replica along the first dimension.

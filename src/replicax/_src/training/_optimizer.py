@@ -56,11 +56,11 @@ _OPTIONS = CommunicationOptions()
 class Optimizer:
     """Updates variables with an optax transformation, the same on every replica.
 
-    Gradients are *summed* over the replicas, so that the losses of the replicas are to add up to
-    that of the batch: use `rx.nn.share_of_mean`. With `gradients="MEAN"` they are averaged, which
-    fits a loss that is the mean of a replica's own rows, as long as all have equally many.
-    Transformations that look at all gradients at once, such as `optax.clip_by_global_norm`, see
-    the reduced ones.
+    Gradients are *summed* over the replicas, so the losses of the replicas must add up to the loss
+    of the batch: use `rx.nn.share_of_mean`. With `gradients="MEAN"` they are averaged, which is
+    right for a loss that is the mean over a replica's own rows, if all have equally many.
+    Transformations that use all gradients at once, such as `optax.clip_by_global_norm`, get the
+    summed (or averaged) ones.
 
     >>> import optax, replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

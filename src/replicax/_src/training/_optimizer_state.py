@@ -105,7 +105,11 @@ class OptimizerState:
         # Rules are for the user's own variables.
         layout = Layout() if primary is None else self._slot_layout(primary, leaf.shape)
         with self._colocated(primary):
-            return state_variable(leaf, name=f"{prefix}/{label or 'state'}", layout=layout)
+            named = f"{prefix}/{label or 'state'}"
+            return self._slot_variable(leaf, path, owner, name=named, layout=layout)
+
+    def _slot_variable(self, leaf: Any, path: Any, owner: int | None, **kwargs: object) -> Variable:
+        return state_variable(leaf, **kwargs)
 
     def slots(self) -> list[tuple[Variable | None, int | None, str, Variable]]:
         return [
@@ -321,7 +325,7 @@ def _set_part(variable: Variable, value: jax.Array, dim: int | None) -> None:
         set_whole(variable, value if dim is None else whole_of_parts(value, dim))
 
 
-def state_variable(value: object, **kwargs: object) -> Variable:
+def state_variable(value: object, **kwargs: Any) -> Variable:
     return Variable(value, trainable=False, **kwargs)
 
 

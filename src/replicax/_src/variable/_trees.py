@@ -103,9 +103,9 @@ def variables(
 def arrays(tree: PyTree) -> Any:
     """Returns the tree with the value of each variable in its place: what `rx.variables` was given.
 
-    In replica context, this replica's values, and inside of `rx.value_and_grad` those to
-    differentiate by; elsewhere the values of all, combined where they differ. The libraries'
-    functions take the result: `model.apply(rx.arrays(params), x)`, `rx.arrays(model)(x)`.
+    In replica context these are the replica's values, and inside `rx.value_and_grad` those to
+    differentiate; elsewhere the values of all replicas, combined if they differ. Functions of the
+    library take the result: `model.apply(rx.arrays(params), x)`, `rx.arrays(model)(x)`.
 
     >>> import jax.numpy as jnp, replicax as rx
     >>> rx.arrays(rx.variables({"bias": jnp.zeros(2)}))

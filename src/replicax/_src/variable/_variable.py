@@ -18,7 +18,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -73,10 +73,14 @@ from replicax._src.variable._scatter import Scatter, Scattering
 UPDATING = threading.RLock()
 
 
+_Made = TypeVar("_Made")
+
+
 class _VariableMeta(type):
     """Lets `rx.Variable(...)` return the kind of variable that the current strategy makes."""
 
-    def __call__(cls, *args: object, **kwargs: object) -> Any:
+    # The type of the result is the class: else type checkers would know nothing of a variable.
+    def __call__(cls: type[_Made], *args: object, **kwargs: object) -> _Made:
         if cls is not Variable:
             return super().__call__(*args, **kwargs)
         return _creator.create(_bound(args, kwargs), super().__call__)

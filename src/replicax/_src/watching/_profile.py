@@ -12,6 +12,7 @@ from typing import Any, Self
 import jax
 
 from replicax._src._errors import WrongContextError
+from replicax._src._local_path import absolute_path, is_address
 from replicax._src.context import default_strategy, get_replica_context, get_strategy, world
 from replicax._src.watching._held_values import number_of_workers, worker_number
 
@@ -32,8 +33,8 @@ def profile(
         with rx.profile("run/profile"):
             train_step(batch)
 
-    Let the step run once before, or the profile shows how it is compiled. Work that was begun
-    before is waited for at the beginning, and what was begun inside at the end.
+    Run the step once before; otherwise the profile shows mostly compilation. The profile contains
+    all the work that was started in the block, and none from before.
 
     With `steps` the block is the whole loop, and the profile is that of some of its steps:
 
@@ -183,12 +184,12 @@ def _checked_folder(logdir: str | os.PathLike[str]) -> Path:
         name = os.fspath(logdir)
     except TypeError:
         name = None
-    if not isinstance(name, str) or not name or "://" in name:
+    if not isinstance(name, str) or not name or is_address(name):
         raise ValueError(
             f"rx.profile: `logdir` must be a folder of this machine; got {logdir!r}. From there it "
             "can be copied to where you look at it."
         )
-    folder = Path(name)
+    folder = Path(absolute_path(name, "logdir"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

@@ -46,8 +46,8 @@ def progress(
 ) -> Progress[Item]:
     """Shows how far a loop is: a bar on a terminal or in a notebook, lines in a log.
 
-    Beside the bar: the number of steps, what was given to `show`, examples per second, the time
-    left, and the share of the time that the loop waits for its input. On the first worker only.
+    Beside the bar: the number of steps, the values passed to `show`, examples per second, the time
+    left, and the fraction of the time spent waiting for input. On the first worker only.
 
     >>> import jax.numpy as jnp, replicax as rx
     >>> bar = rx.progress(range(3), "epoch 1")

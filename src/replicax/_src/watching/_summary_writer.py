@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, SupportsInt
 
 import jax
 
+from replicax._src._local_path import absolute_path, is_address, naming
 from replicax._src._typing import Tracer
 from replicax._src.context import world
 from replicax._src.watching._held_values import speaks_for_the_job
@@ -143,7 +144,8 @@ class SummaryWriter:
                 return
             self._write_kept()
             if self._file is not None:
-                self._file.flush()
+                with naming(self._logdir or ""):
+                    self._file.flush()
             self._flushed = time.monotonic()
 
     def close(self) -> None:
@@ -167,7 +169,8 @@ class SummaryWriter:
             if self._logdir is None or not speaks_for_the_job():
                 return
             if self._file is None:  # only now is it known for certain which worker this is
-                os.makedirs(self._logdir, exist_ok=True)
+                if not is_address(self._logdir):
+                    os.makedirs(self._logdir, exist_ok=True)
                 # The name has the second in it: a second writer of that second would overwrite it.
                 unique = f".{os.getpid()}.{next(_numbers)}{self._suffix}"
                 path = os.path.join(self._logdir, "events")
@@ -183,7 +186,9 @@ class SummaryWriter:
         while self._kept:
             make, step, wall_time = self._kept.pop(0)  # if it fails, the others can be written
             event = tensorboardx().event_file_writer.event_pb2.Event
-            self._file.write_event(event(summary=make(), step=step(), wall_time=wall_time))
+            made = event(summary=make(), step=step(), wall_time=wall_time)
+            with naming(self._logdir or ""):
+                self._file.write_event(made)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -229,6 +234,8 @@ def create_file_writer(
         raise ValueError(
             f"rx.summary.create_file_writer: `logdir` must be a folder; got {logdir!r}."
         )
+    if not is_address(folder):  # tensorboardX writes to some of them
+        folder = absolute_path(folder, "logdir")
     for place in (Path(folder), *Path(folder).parents):
         if place.exists():
             if not place.is_dir():

@@ -1,6 +1,8 @@
 """Calls whose arguments change with the name, and calls that replicax does not take as they are."""
 
 import inspect
+import itertools
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +12,7 @@ import libcst.matchers as m
 from replicax._src.cli.migrate import _lookup
 from replicax._src.cli.migrate._edits import Edits
 from replicax._src.cli.migrate._imports import remove_statement
+from replicax._src.cli.migrate._model_files import CALLS, FileName
 from replicax._src.cli.migrate._source import Source, dotted
 
 _OPTIONS = "rx.distribute.experimental.CommunicationOptions"
@@ -226,44 +229,33 @@ def _rename_keyword(argument: cst.Arg, desk: Desk, keyword: str) -> None:
 # --- arguments of today that mean something else --------------------------------------------------
 
 
-def _file_of_weights(call: cst.Call) -> str | None:
-    """Keras 3 writes weights to files of this name only."""
-    is_whole = not any(m.matches(each.keyword or cst.Name("_"), _ONLY) for each in call.args)
-    is_checkpoint = (dotted(call.func) or "").endswith("ModelCheckpoint")
-    return _file_of_keras(call, (".h5", ".keras") if is_checkpoint and is_whole else _WEIGHTS)
-
-
-_ONLY = m.Name("save_weights_only")
-_WEIGHTS = (".weights.h5",)
-
-
-def _file_of_keras(call: cst.Call, endings: tuple[str, ...] = (".h5", ".keras")) -> str | None:
-    """Keras 3 tells by the name of a file what is in it."""
-    for index, argument in enumerate(call.args):
-        name = argument.keyword.value if argument.keyword else None
-        if name == "filepath" or (name is None and index == 0):
-            value = argument.value
-            if isinstance(value, cst.SimpleString) and not str(value.evaluated_value).endswith(
-                endings
-            ):
-                return 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
-    return None
-
-
 def _only_value(call: cst.Call) -> str | None:
     """Says if there are arguments behind the first: Keras has others there."""
     is_more = any(each.keyword is None for each in call.args[1:])
     return "its second argument is the shape: name those behind the first" if is_more else None
 
 
-_CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
-    "keras.Model.load_weights": _file_of_keras,
-    "keras.Model.save": _file_of_keras,
-    "keras.Model.save_weights": _file_of_weights,
-    "keras.Variable": _only_value,
-    "keras.callbacks.ModelCheckpoint": _file_of_weights,
-    "keras.models.load_model": _file_of_keras,
-}
+_CHECKS: dict[str, Callable[[cst.Call], str | None]] = {"keras.Variable": _only_value}
+
+
+def _logits_that_are_none(call: cst.Call, called: str, source: Source) -> str | None:
+    """Says if a loss of logits may get what an activation has made of them.
+
+    Keras finds the logits behind such an activation on TensorFlow, and there alone.
+    """
+    activation = "sigmoid" if "binary" in called.lower() else "softmax"
+    if not called.lower().endswith("crossentropy") or not any(
+        m.matches(each, m.Arg(keyword=m.Name("from_logits"), value=m.Name("True")))
+        for each in call.args
+    ):
+        return None
+    written = rf"""activation\s*=\s*(["']|[\w.]*\b){activation}\b|Activation\(["']{activation}\b"""
+    if not re.search(rf"{written}|\b{activation.capitalize()}\(", source.text):
+        return None
+    return (
+        f"TensorFlow leaves out a {activation} that a layer has as its activation: "
+        "from_logits=False, if this gets what such a layer gives"
+    )
 
 
 def _name_first(call: cst.Call, desk: Desk) -> bool:
@@ -277,12 +269,25 @@ def _name_first(call: cst.Call, desk: Desk) -> bool:
     return True
 
 
+# The ending of a name says it.
+_SAVE_FORMAT = m.Arg(keyword=m.Name("save_format"))
+
+
 # --- any call -------------------------------------------------------------------------------------
 
 
 def rename_keywords(call: cst.Call, called: str, desk: Desk) -> bool:
     """Gives keywords their names of today; returns whether there were any others."""
     renamed = called == "keras.layers.Layer.add_weight" and _name_first(call, desk)
+    if called in CALLS:
+        name = FileName(call, called, desk.source)
+        renamed |= name.correct(desk.edits)
+        for before, argument in itertools.pairwise(call.args):
+            if name.is_seen and m.matches(argument, _SAVE_FORMAT):
+                _, start = outside(before.value, desk.source)
+                _, end = outside(argument.value, desk.source)
+                desk.edits.replace(start, end, "")
+                renamed = True
     for argument in call.args:
         if argument.keyword is not None:
             if new := _lookup.new_keyword(called, argument.keyword.value):
@@ -291,18 +296,24 @@ def rename_keywords(call: cst.Call, called: str, desk: Desk) -> bool:
     return renamed
 
 
-def refused_arguments(call: cst.Call, called: str) -> str | None:
+def refused_arguments(call: cst.Call, called: str, source: Source) -> str | None:
     """Says which arguments of a call replicax does not take; None if it takes all.
 
     Args:
       call: the call.
       called: what is called, in replicax, JAX or Keras.
+      source: the file.
     """
-    for argument in call.args:
+    arguments = list(call.args)
+    if called in CALLS and FileName(call, called, source).is_seen:
+        arguments[1:] = [each for each in arguments[1:] if not m.matches(each, _SAVE_FORMAT)]
+    for argument in arguments:
         name = argument.keyword.value if argument.keyword else ""
         if instead := _lookup.refused_keyword(called, name):
             return f"takes no {name}=: {instead}"
     if called in _CHECKS and (problem := _CHECKS[called](call)):
+        return problem
+    if problem := _logits_that_are_none(call, called, source):
         return problem
     signature = _lookup.signature(called)
     if signature is None:
@@ -314,12 +325,12 @@ def refused_arguments(call: cst.Call, called: str) -> str | None:
         for each in parameters
         if each.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     ]
-    given = [each for each in call.args if each.keyword is None and not each.star]
+    given = [each for each in arguments if each.keyword is None and not each.star]
     if len(given) > len(positional) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         return f"takes {len(positional)} positional arguments, not {len(given)}"
     if inspect.Parameter.VAR_KEYWORD in kinds:
         return None
-    for argument in call.args:
+    for argument in arguments:
         if argument.keyword is not None:
             name = argument.keyword.value
             name = _lookup.new_keyword(called, name) or name

@@ -138,11 +138,15 @@ class ImportStatement:
 
     def rebind(self, alias: cst.ImportAlias, new: str) -> None:
         """Imports something else under the same name: `from replicax import data`."""
-        self._new[alias] = new
+        self._new.update(dict.fromkeys(self._alike(alias), new))
 
     def drop(self, alias: cst.ImportAlias) -> None:
         """Leaves out a part that nobody needs."""
-        self._gone.add(alias)
+        self._gone.update(self._alike(alias))
+
+    def _alike(self, alias: cst.ImportAlias) -> list[cst.ImportAlias]:
+        """Returns the parts that import the same, more than once: `import a, b, a`."""
+        return [each for each in self.aliases if each.deep_equals(alias)]
 
     def imports_keras(self, modules: list[str]) -> bool:
         """Returns whether it does so once it is written, with imports of `modules`."""

@@ -40,6 +40,7 @@ _OTHER_PLACES = {
     "tf.compat.v1.": "tf.",
     "tf.compat.v2.": "tf.",
     "tf.contrib.distribute.": "tf.distribute.",
+    "tf.dtypes.": "tf.",
     "tf.gfile.": "tf.io.gfile.",
 }
 
@@ -97,15 +98,15 @@ def _entries() -> Iterator[tuple[str, Entry]]:
     yield from ((name, changes(new)) for name, new in _table.RENAMED.items())
     for name in _table.DTYPES.split():
         yield f"tf.{name}", changes(f"jnp.{name}")
-        yield f"tf.dtypes.{name}", changes(f"jnp.{name}")
     for row in _old_rows():
         if row.old.startswith("rx.") and row.new.startswith("rx."):
             yield f"tf{row.old[2:]}", changes(row.new)
 
     for name, new in _table.MATHS.items():
-        yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
+        entry = Entry(Verdict.THOUGHT, new, _table.OTHERWISE_IN_JAX.get(name, ""))
+        yield f"tf.{name}", entry
         if "." not in name:
-            yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
+            yield f"tf.math.{name}", entry
     for name, _, new in reversed(list(call_lines(_table.CALLS))):  # the first form counts
         function = "jnp.asarray" if new.startswith("cast(") else function_of(new)
         said = _table.THOUGHT.get(f"tf.{name.rpartition('.')[2]}", "" if function else new)

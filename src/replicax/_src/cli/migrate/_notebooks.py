@@ -11,10 +11,11 @@ from replicax._src.cli.migrate._source import Unreadable
 # Lines of the program that are not Python, or not the user's.
 _CELL = "#: cell "
 _MAGIC = "pass  #: magic "  # a statement: it may be all that an `if` has
+_INDENTED = "if True:  #: indented\n"  # IPython runs cells that are
 
 _LINE = r".*(?:(?<=\\)\n.*)*"  # goes on after a backslash
 _IS_MAGIC = re.compile(
-    rf"^([^\S\n]*)((?:%%?[a-zA-Z]|!(?!=)|\?|[\w, ]+=[^\S\n]*[!%][^\W\d]){_LINE}"
+    rf"^([^\S\n]*)((?:%%?[a-zA-Z]|!(?!=)|\?|[\w,][\w, ]*=[^\S\n]*[!%][^\W\d]){_LINE}"
     r"|%{0,2}[\w.*]+\?\??[^\S\n]*)$",  # asks for help
     re.M,
 )
@@ -68,7 +69,10 @@ class Notebook:
     @property
     def program(self) -> str:
         """The code, with a comment above each cell and magics in comments."""
-        sources = [_IS_MAGIC.sub(_commented, cell.source) for cell in self._cells]
+        sources = [
+            (_INDENTED if _is_indented(cell.source) else "") + _IS_MAGIC.sub(_commented, cell.source)
+            for cell in self._cells
+        ]
         return "".join(f"{self._heading}{n}\n{source}\n" for n, source in enumerate(sources, 1))
 
     @property
@@ -95,7 +99,7 @@ class Notebook:
         """
         _, *parts = re.split(rf"^{self._heading}\d+\n", program, flags=re.M)
         new = {
-            cell: _WAS_MAGIC.sub(_uncommented, part).removesuffix("\n")
+            cell: _WAS_MAGIC.sub(_uncommented, part).replace(_INDENTED, "").removesuffix("\n")
             for cell, part in zip(self._cells, parts, strict=True)
         }
         for name, text in files.items():
@@ -175,6 +179,12 @@ def _commented(magic: re.Match[str]) -> str:
 
 def _uncommented(magic: re.Match[str]) -> str:
     return magic[1] + json.loads(magic[2])
+
+
+def _is_indented(source: str) -> bool:
+    """Returns whether the first line of code is: all lines are moved to the left then."""
+    lines = (line for line in source.splitlines() if line.strip() and line.strip()[0] != "#")
+    return next(lines, "").startswith((" ", "\t"))
 
 
 def _is_python(source: str) -> bool:

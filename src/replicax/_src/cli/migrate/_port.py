@@ -301,8 +301,9 @@ class _Port:
             new, advice = "np.random", "a generator of NumPy, in functions of data sets"
         if entry.verdict is Verdict.CHANGES and self._with_replicax.new_name(entry.new) is None:
             new, advice = self._with_replicax.advice(entry.new)
-        if name.startswith("tf.keras") and all(map(self._rebinds, use.bindings)):
-            name = name[3:]  # so it is called the next time
+        of_keras = re.fullmatch(r"tf\.(?:compat\.v[12]\.)?(keras\b.*)", name)
+        if of_keras and all(map(self._rebinds, use.bindings)):
+            name = of_keras[1]  # so it is called the next time
         elif name in ("tf", "tf.compat.v1"):
             advice = "the module itself is used here"
         elif name == "tf.GradientTape":
@@ -359,7 +360,11 @@ class _Port:
             if len(numbers) == len(use.call.args) and all(map(self._reader.is_number, numbers)):
                 return Rewrite("range", [])
             raise Refused("of a number that Python knows; the loop is compiled as often", "range")
+        if name == "tf.cond" and library is Library.NUMPY:
+            return Rewrite("if", _rewrites.choice_parts(use.call))
         if name == "tf.where" and len(use.call.args) == 1:
+            if library is Library.NUMPY or self._reader.runs_once(use.node):
+                return Rewrite("np.argwhere" if library is Library.NUMPY else "jnp.argwhere", [])
             raise Refused("of one argument it is jnp.argwhere, outside compiled functions")
         if name in GIVE_TUPLES.split() and not self._reader.is_taken_apart(use.call):
             raise Refused("a tuple")
@@ -421,7 +426,7 @@ class _Port:
                 self._notes.add(call, Verdict.THOUGHT, new, advice=problem)
             return True
         changed = _calls.rename_keywords(call, new, self)
-        if problem := _calls.refused_arguments(call, new):
+        if problem := _calls.refused_arguments(call, new, self.source):
             self._notes.add(call, Verdict.THOUGHT, f"{new}()", advice=problem)
         return changed
 

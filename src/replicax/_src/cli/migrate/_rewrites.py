@@ -30,7 +30,7 @@ from replicax._src.cli.migrate._lookup import (
 Part = str | cst.BaseExpression
 """A piece of a new line: text, or an expression of the old one, which may change inside."""
 
-_KINDS = ("", "array", "axes", "parts", "sizes")
+_KINDS = ("", "array", "axes", "parts", "places", "sizes")
 
 _SIMPLE = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Integer | cst.Float
 
@@ -53,6 +53,9 @@ class Refused(Exception):
         self.new = new
 
 
+_ON_NUMPY = "functions of data sets work on NumPy arrays"
+
+
 def name_in(library: Library, name: str) -> str:
     """Returns what a library calls a function of JAX.
 
@@ -66,7 +69,7 @@ def name_in(library: Library, name: str) -> str:
     last = name.rpartition(".")[2]
     if library is Library.NUMPY:
         if (found := for_numpy(name)) == name:
-            raise Refused("functions of data sets work on NumPy arrays")
+            raise Refused(_ON_NUMPY)
         return found
     if library is Library.KERAS and last not in _table.NOT_OF_KERAS.split():
         return f"keras.ops.{_table.OTHERWISE_IN_KERAS.get(last, last)}"
@@ -187,6 +190,8 @@ class _Filled(ast.NodeTransformer):
     def result(self) -> Rewrite:
         function = function_of(self._form.new)
         function = name_in(self._library, function) if function else ""
+        if self._library is Library.NUMPY and ".at[" in self._form.new:
+            raise Refused(_ON_NUMPY)
         if self._form.takes_any:
             if any(each.keyword or each.star for each in self._call.args):
                 raise Refused("its keywords have other names")
@@ -272,6 +277,8 @@ class _Filled(ast.NodeTransformer):
             return ["(", *axes, ",)" if len(axes) == 1 else ")"]
         if kind == "array" and self._library is Library.JAX and self._is_list(value):
             return ["jnp.asarray(", value, ")"]
+        if kind == "places" and self._is_list(value):
+            return [f"{name_in(self._library, 'jnp.asarray')}(", value, ")"]
         return [value]
 
 
@@ -351,6 +358,29 @@ def print_parts(call: cst.Call) -> list[Part]:
             values += [", ", value]
     text = " ".join(pattern).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return [f'jax.debug.print("{text}"', *values, ")"]
+
+
+def choice_parts(call: cst.Call) -> list[Part]:
+    """Returns `a if p else b` for `tf.cond(p, lambda: a, lambda: b)`, for values that Python knows.
+
+    Raises:
+      Refused: It has other arguments.
+    """
+    given = _bound(forms()["tf.cond"][0], call)
+    yes, no = _result_parts(given["true_fn"]), _result_parts(given["false_fn"])
+    return ["(", *yes, " if ", *_one(given["pred"]), " else ", *no, ")"]
+
+
+def _result_parts(function: cst.BaseExpression) -> list[Part]:
+    """Returns what a function of no arguments gives."""
+    if isinstance(function, cst.Lambda) and not function.params.params:
+        return _one(function.body)
+    return [*_one(function), "()"]
+
+
+def _one(value: cst.BaseExpression) -> list[Part]:
+    """Puts parentheses around an expression that needs them."""
+    return [value] if isinstance(value, _SIMPLE) or value.lpar else ["(", value, ")"]
 
 
 _LIBRARY_NAME = re.compile(rf"(?<![\w.\"])(?:{'|'.join(MODULES)})\.[\w.]+")

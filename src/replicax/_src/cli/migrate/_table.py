@@ -159,8 +159,9 @@ REFUSED: dict[str, dict[str, str]] = {
 # without a dot is that of `tf` and `tf.math`. A parameter has
 #   =None     where the new call leaves it out if the old one does; another value is written there
 #   |other    an older name
-#   :axes     numbers; `:array`, of which JAX takes no lists; `:parts`, a number of parts or their
-#             sizes; `:sizes`, a list of sizes none of which is -1; `:True`, only this value
+#   :axes     numbers; `:array`, of which JAX takes no lists; `:places`, of which no library
+#             does; `:parts`, a number of parts or their sizes; `:sizes`, a list of sizes none of
+#             which is -1; `:True`, only this value
 #   _         in front: not to be had here.
 # Of several forms of a function, the first is taken that a call fits. `name=` is left out.
 CALLS = """
@@ -170,7 +171,7 @@ CALLS = """
     log(x); log1p(x); logical_and(x, y); logical_not(x); logical_or(x, y); logical_xor(x, y);
     matmul(a, b); maximum(x, y); meshgrid(*); minimum(x, y); mod(x, y); multiply(x, y);
     negative(x); not_equal(x, y); real(input); reciprocal(x); reshape(tensor, shape);
-    roll(input, shift, axis); round(x); shape(input); sign(x); sin(x); sinh(x); size(input);
+    roll(input, shift, axis); round(x); shape(input, out_type=None) -> jnp.shape(input); sign(x); sin(x); sinh(x); size(input);
     sqrt(x); square(x); subtract(x, y); tan(x); tanh(x); tensordot(a, b, axes);
     tile(input, multiples); where(condition, x, y);
     acos(x) -> jnp.arccos(x); acosh(x) -> jnp.arccosh(x); add_n(inputs) -> sum(inputs);
@@ -179,7 +180,7 @@ CALLS = """
     digamma(x) -> jax.scipy.special.digamma(x); ensure_shape(x, shape) -> x;
     erf(x) -> jax.scipy.special.erf(x); fill(dims, value) -> jnp.full(dims, value);
     floordiv(x, y) -> jnp.floor_divide(x, y); floormod(x, y) -> jnp.mod(x, y);
-    identity(input) -> input;
+    identity(input, name=None) -> input;
     is_finite(x) -> jnp.isfinite(x); is_inf(x) -> jnp.isinf(x); is_nan(x) -> jnp.isnan(x);
     lgamma(x) -> jax.scipy.special.gammaln(x); linalg.det(input) -> jnp.linalg.det(input);
     linalg.einsum(*) -> jnp.einsum(); linalg.inv(input) -> jnp.linalg.inv(input);
@@ -204,24 +205,38 @@ CALLS = """
     clip_by_global_norm(t_list, clip_norm)
         -> optax.clip_by_global_norm(clip_norm).update(t_list, optax.EmptyState());
     boolean_mask(tensor, mask:array) -> tensor[mask];
+    clip_by_norm(t, clip_norm, axes:axes=None) -> t * clip_norm / jnp.maximum(
+        jnp.sqrt(jnp.sum(jnp.square(t), axis=axes, keepdims=True)), clip_norm);
     clip_by_value(t, clip_value_min, clip_value_max) -> jnp.clip(t, clip_value_min, clip_value_max);
+    complex(real, imag) -> jax.lax.complex(real, imag);
     concat(values, axis|concat_dim) -> jnp.concatenate(values, axis=axis);
     convert_to_tensor(value, dtype=None) -> jnp.asarray(value, dtype=dtype);
     count_nonzero(input, axis:axes=None) -> jnp.count_nonzero(input, axis=axis);
+    cond(pred, true_fn, false_fn) -> jax.lax.cond(pred, true_fn, false_fn);
     cumprod(x, axis=0, _exclusive, _reverse) -> jnp.cumprod(x, axis=axis);
     cumsum(x, axis=0, _exclusive, _reverse) -> jnp.cumsum(x, axis=axis);
+    cumsum(x, axis=0, exclusive:True, _reverse) -> jnp.cumsum(x, axis=axis) - x;
+    cumsum(x, axis=0, _exclusive, reverse:True)
+        -> jnp.flip(jnp.cumsum(jnp.flip(x, axis), axis=axis), axis);
     expand_dims(input, axis|dim) -> jnp.expand_dims(input, axis);
     eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
     gather(params, indices:array, _validate_indices, axis=0, _batch_dims)
         -> jnp.take(params, indices, axis=axis);
+    gather_nd(params:array, indices:places)
+        -> params[tuple(jnp.moveaxis(indices, -1, 0))];
     global_norm(t_list) -> jnp.sqrt(sum(jnp.sum(jnp.square(each)) for each in t_list));
     decode_raw(input_bytes|bytes, out_type) -> np.frombuffer(input_bytes, out_type);
     get_logger() -> logging.getLogger("replicax");
+    image.psnr(a, b, max_val) -> 20 * jnp.log10(max_val) - 10 * jnp.log10(jnp.mean(
+        jnp.square(cast(a, jnp.float32) - cast(b, jnp.float32)), axis=(-3, -2, -1)));
     io.decode_raw(input_bytes, out_type) -> np.frombuffer(input_bytes, out_type);
     l2_normalize(x, axis|dim:axes=None, epsilon=1e-12) -> x * jax.lax.rsqrt(jnp.maximum(
         jnp.sum(jnp.square(x), axis=axis, keepdims=True), epsilon));
     linalg.l2_normalize(x, axis:axes=None, epsilon=1e-12) -> x * jax.lax.rsqrt(jnp.maximum(
         jnp.sum(jnp.square(x), axis=axis, keepdims=True), epsilon));
+    linalg.band_part(input, num_lower:-1, num_upper:0) -> jnp.tril(input);
+    linalg.band_part(input, num_lower:0, num_upper:-1) -> jnp.triu(input);
+    linalg.diag_part(input) -> jnp.diagonal(input, axis1=-2, axis2=-1);
     linalg.cholesky(input) -> jnp.linalg.cholesky(input);
     linalg.eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
     linalg.global_norm(t_list)
@@ -229,6 +244,9 @@ CALLS = """
     linalg.matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
     linalg.norm(tensor, _ord, axis:axes=None, keepdims=None)
         -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
+    linalg.norm(tensor, ord:"euclidean", axis:axes=None, keepdims=None)
+        -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
+    linalg.norm(tensor, ord:2) -> jnp.linalg.norm(tensor);
     log_softmax(logits, axis=None) -> jax.nn.log_softmax(logits, axis=axis);
     matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
     matmul(a, b, transpose_a:True) -> jnp.matmul(jnp.swapaxes(a, -1, -2), b);
@@ -253,6 +271,9 @@ CALLS = """
     nn.top_k(input, k, _sorted) -> jax.lax.top_k(input, k);
     norm(tensor, _ord, axis:axes=None, keepdims=None)
         -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
+    norm(tensor, ord:"euclidean", axis:axes=None, keepdims=None)
+        -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
+    norm(tensor, ord:2) -> jnp.linalg.norm(tensor);
     one_hot(indices, depth, _on_value, _off_value, axis=None, dtype=None)
         -> jax.nn.one_hot(indices, depth, axis=axis, dtype=dtype);
     one_hot(indices, depth)
@@ -261,6 +282,11 @@ CALLS = """
     ones_like(input|tensor, dtype=None) -> jnp.ones_like(input, dtype=dtype);
     pad(tensor, paddings, _mode, constant_values=None)
         -> jnp.pad(tensor, paddings, constant_values=constant_values);
+    pad(tensor, paddings, mode:"CONSTANT", constant_values=None)
+        -> jnp.pad(tensor, paddings, constant_values=constant_values);
+    pad(tensor, paddings, mode:"REFLECT") -> jnp.pad(tensor, paddings, mode="reflect");
+    pad(tensor, paddings, mode:"SYMMETRIC") -> jnp.pad(tensor, paddings, mode="symmetric");
+    map_fn(fn, elems, dtype|fn_output_signature=None) -> jax.lax.map(fn, elems);
     range(start, limit=None, delta=None, dtype=None)
         -> jnp.arange(start, limit, delta, dtype=dtype);
     reduce_euclidean_norm(input_tensor:array, axis:axes=None, keepdims=None)
@@ -269,6 +295,8 @@ CALLS = """
         -> jax.scipy.special.logsumexp(input_tensor, axis=axis, keepdims=keepdims);
     repeat(input, repeats, axis=None) -> jnp.repeat(input, repeats, axis=axis);
     reverse(tensor, axis:axes) -> jnp.flip(tensor, axis);
+    scatter_nd(indices:places, updates:places, shape) -> jnp.zeros(shape, jnp.result_type(
+        updates)).at[tuple(jnp.moveaxis(indices, -1, 0))].add(updates);
     slice(input_, begin, size:sizes) -> jax.lax.dynamic_slice(input_, begin, size);
     softmax(logits, axis=None) -> jax.nn.softmax(logits, axis=axis);
     softplus(features) -> jax.nn.softplus(features);
@@ -280,6 +308,12 @@ CALLS = """
     squeeze(input, axis|squeeze_dims:axes=None) -> jnp.squeeze(input, axis=axis);
     stack(values, axis=None) -> jnp.stack(values, axis=axis);
     stop_gradient(input) -> jax.lax.stop_gradient(input);
+    tensor_scatter_nd_add(tensor:array, indices:places, updates)
+        -> tensor.at[tuple(jnp.moveaxis(indices, -1, 0))].add(updates);
+    tensor_scatter_nd_sub(tensor:array, indices:places, updates)
+        -> tensor.at[tuple(jnp.moveaxis(indices, -1, 0))].subtract(updates);
+    tensor_scatter_nd_update(tensor:array, indices:places, updates)
+        -> tensor.at[tuple(jnp.moveaxis(indices, -1, 0))].set(updates);
     top_k(input, k, _sorted) -> jax.lax.top_k(input, k);
     train.AdagradOptimizer(learning_rate, initial_accumulator_value=0.1) -> rx.Optimizer(
         optax.adagrad(learning_rate, initial_accumulator_value, eps=0.0));
@@ -385,8 +419,8 @@ OWN_OPTIMIZERS = """
 """
 
 # Functions that `keras.ops` does not have, or that take no variables of Keras.
-NOT_OF_KERAS = """arange digamma dynamic_slice eye float32 full gammaln int32 linspace
-    named_scope ones zeros"""
+NOT_OF_KERAS = """arange complex digamma dynamic_slice eye float32 full gammaln int32 linspace
+    named_scope ones result_type zeros"""
 OTHERWISE_IN_KERAS: dict[str, str] = {"asarray": "convert_to_tensor", "soft_sign": "softsign"}
 
 # Names of activations, which layers of Keras take, and save, as texts.
@@ -424,17 +458,13 @@ MATHS: dict[str, str] = {
         for name in "avg_pool avg_pool2d max_pool max_pool2d".split()
     },
     "bincount": "jnp.bincount",
-    "complex": "jax.lax.complex",
-    "cond": "jax.lax.cond",
     "custom_gradient": "jax.custom_vjp",
     "igamma": "jax.scipy.special.gammainc",
     "igammac": "jax.scipy.special.gammaincc",
     "invert_permutation": "jnp.argsort",
     "linalg.diag": "jnp.diag",
-    "linalg.diag_part": "jnp.diagonal",
     "linalg.matvec": "jnp.matvec",
     "linalg.triangular_solve": "jax.scipy.linalg.solve_triangular",
-    "map_fn": "jax.lax.map",
     "nextafter": "jnp.nextafter",
     "nn.conv2d_transpose": "jax.lax.conv_transpose",
     "nn.ctc_loss": "optax.ctc_loss",
@@ -451,6 +481,26 @@ MATHS: dict[str, str] = {
     "unravel_index": "jnp.unravel_index",
     "vectorized_map": "jax.vmap",
     "while_loop": "jax.lax.while_loop",
+}
+
+# Where that function gives something else for the same arguments.
+OTHERWISE_IN_JAX: dict[str, str] = {
+    "linalg.diag": 'of one axis; of more: jnp.vectorize(jnp.diag, signature="(n)->(n,n)")',
+    "linalg.svd": "gives u, s and the transposed v, in this order; full_matrices=False",
+    "linalg.triangular_solve": "lower=True, if the old call does not say it",
+    **{
+        f"nn.{name}": f"{where}; keras.ops.conv has the layout of TensorFlow"
+        for name, where in {
+            "conv1d": 'dimension_numbers=("NWC", "WIO", "NWC")',
+            "conv2d": 'dimension_numbers=("NHWC", "HWIO", "NHWC")',
+            "conv3d": 'dimension_numbers=("NDHWC", "DHWIO", "NDHWC")',
+        }.items()
+    },
+    "scan": "f(carry, x) returns two values",
+    "switch_case": "takes the nearest branch for an index out of range, and not the last",
+    "unique": "is sorted, and gives indices only with return_inverse=True",
+    "unravel_index": "a tuple",
+    "while_loop": "cond and body take one value: a tuple",
 }
 
 # The older tf.train.NAME(...) is rx.Optimizer(NAME(...)).
@@ -619,18 +669,18 @@ THOUGHT: dict[str, str] = {
     "tf.saturate_cast": "jnp.clip(x, jnp.iinfo(dtype).min, jnp.iinfo(dtype).max).astype(dtype)",
     "tf.sequence_mask": "jnp.arange(maximum) < lengths[..., None]",
     "tf.strided_slice": "array[begin:end:strides]",
-    "tf.scatter_nd": "jnp.zeros(shape).at[indices].add(updates)",
+    "tf.scatter_nd": "jnp.zeros(shape).at[tuple(jnp.moveaxis(indices, -1, 0))].add(updates)",
     "tf.set_random_seed": "rx.random.Generator.from_seed(seed), and seed= of dataset.shuffle",
     "tf.signal.*": "see jnp.fft",
     "tf.slice": "array[begin : begin + size]",
     "tf.sparse.*": "rx.io.SparseTensor has indices, values and dense_shape",
     "tf.strings.*": "methods of bytes, in dataset.map",
     "tf.summary.*": "rx.summary does not have it",
-    "tf.tensor_scatter_nd_add": "array.at[indices].add(updates)",
-    "tf.tensor_scatter_nd_max": "array.at[indices].max(updates)",
-    "tf.tensor_scatter_nd_min": "array.at[indices].min(updates)",
-    "tf.tensor_scatter_nd_sub": "array.at[indices].add(-updates)",
-    "tf.tensor_scatter_nd_update": "array.at[indices].set(updates)",
+    "tf.tensor_scatter_nd_add": "array.at[tuple(jnp.moveaxis(indices, -1, 0))].add(updates)",
+    "tf.tensor_scatter_nd_max": "array.at[tuple(jnp.moveaxis(indices, -1, 0))].max(updates)",
+    "tf.tensor_scatter_nd_min": "array.at[tuple(jnp.moveaxis(indices, -1, 0))].min(updates)",
+    "tf.tensor_scatter_nd_sub": "array.at[tuple(jnp.moveaxis(indices, -1, 0))].add(-updates)",
+    "tf.tensor_scatter_nd_update": "array.at[tuple(jnp.moveaxis(indices, -1, 0))].set(updates)",
     "tf.test.*": "unittest or pytest, and numpy.testing",
     "tf.timestamp": "time.time()",
     "tf.tpu.XLAOptions": "leave it out",
@@ -662,7 +712,7 @@ UNSUPPORTED: dict[str, str] = {
     "tf.data.experimental.service.*": "there is no input service",
     "tf.disable_eager_execution": "there are no graphs: lines run when they are reached",
     "tf.disable_v2_behavior": "there are no graphs: lines run when they are reached",
-    "tf.distribute.Server": "replicax launch starts workers that join by themselves",
+    "tf.distribute.Server": "replicax launch, or a ParameterServerStrategy, starts the workers",
     "tf.distribute.experimental.PreemptionWatcher": (
         "rx.distribute.experimental.PreemptionCheckpointHandler saves and leaves"
     ),
@@ -682,7 +732,7 @@ UNSUPPORTED: dict[str, str] = {
     "tf.tpu.experimental.HardwareFeature": "replicax has nothing for it",
     "tf.tpu.experimental.embedding.*": "an embedding is a variable, split by a layout",
     "tf.train.MonitoredTrainingSession": "there are no sessions: call the functions",
-    "tf.train.Server": "replicax launch starts workers that join by themselves",
+    "tf.train.Server": "replicax launch, or a ParameterServerStrategy, starts the workers",
     "tf.train.SyncReplicasOptimizer": "optimizers sum gradients over the replicas by themselves",
     "tf.train.replica_device_setter": "ParameterServerStrategy places variables by itself",
 }

@@ -167,6 +167,11 @@ def _attempt(host: str, port: int, timeout: float) -> Link:
         # Linux connects a socket to itself if it happens to pick the very port that nobody holds.
         if sock.getsockname() == sock.getpeername():
             raise ConnectionRefusedError("connection refused")
+        if len(peer := sock.getpeername()) > 3 and peer[3]:  # the number of a network device
+            raise OSError(
+                f"its name leads to a link-local address here ({peer[0]}), which only holds for "
+                "one cable. Use an address of the network"
+            )
         tune(sock)
         lines = _framing.LineBuffer(_framing.MESSAGE_LIMIT)
         sock.sendall(_framing.GREETING + b"\n")

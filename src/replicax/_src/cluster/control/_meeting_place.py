@@ -24,14 +24,14 @@ _STILL_RUNNING = "REPLICAX_CONTROL is set by `replicax launch`: is the launcher 
 
 
 def host_server(
-    names: Sequence[str], addresses: Sequence[str], settings: Settings
+    names: Sequence[str], addresses: Sequence[str], host: str, settings: Settings
 ) -> ControlServer:
-    """Starts the server of a job without a launcher, in a thread of worker 0, at its address.
+    """Starts the server of a job without a launcher, in a thread of worker 0, at `host`.
 
     A cluster of one needs no address that others can reach.
     """
     alone = len(addresses) == 1
-    host, port = ("127.0.0.1", 0) if alone else _sockets.split(addresses[0])
+    host, port = ("127.0.0.1", 0) if alone else (host, _sockets.split(addresses[0])[1])
     server = ControlServer(
         len(addresses),
         host,

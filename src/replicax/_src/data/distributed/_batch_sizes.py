@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from replicax._src._tensor_spec import TensorSpec
-from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Window
+from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
 from replicax._src.data._caching import Prefetch, WithOptions
 from replicax._src.data._choosing import Choose, CountUp, RandomNumbers
 from replicax._src.data._combining import Concatenate, Interleave, Zip
@@ -63,15 +63,17 @@ def _shapes_can_be_told(node: Node) -> bool:
 
 
 def has_static_shapes(node: Node) -> bool:
-    """Returns whether all elements are known to have one shape, without reading any."""
+    """Returns whether all elements have one shape, as far as the first ones tell.
+
+    Elements are read only where a function of the user's gives them its shape.
+    """
     match node:
         case TensorSlices() | Numbers() | OneElement():
             return True
         case PythonIterator():
             if node.signature is None:
                 return False
-            specs = [spec for _, spec in leaves_with_names(node.signature)]
-            return all(spec.shape is not None and None not in spec.shape for spec in specs)
+            return _is_known(node.signature)
         case Files():
             return node.yields_records
         case Batch():
@@ -81,15 +83,35 @@ def has_static_shapes(node: Node) -> bool:
                 shape is not None and None not in shape for shape in node.padded_shapes
             )
             return node.drop_remainder and (known or has_static_shapes(node.input))
-        case Map() | Rebatch() | Window() | Interleave() | Indexed() | Scan() | RaggedBatch():
+        case Unbatch() | Rebatch():  # however many rows each batch has
+            rows = node.input.input if isinstance(node.input, Batch) else node.input
+            if isinstance(node, Rebatch) and not (
+                node.drop_remainder and len(set(node.sizes)) == 1
+            ):
+                return False
+            return has_static_shapes(rows)
+        case Interleave():
+            made = node.first_made if has_static_shapes(node.input) else None
+            return made is not None and has_static_shapes(made)
+        case Window() | Indexed() | RaggedBatch():
             return False
         case Choose():
             parts = [part.spec for part in node.parts if has_static_shapes(part)]
             return len(parts) == len(node.parts) and all(spec == parts[0] for spec in parts)
         case Saved():
-            specs = [spec for _, spec in leaves_with_names(node.spec)]
-            return all(spec.shape is not None and None not in spec.shape for spec in specs)
+            return _is_known(node.spec)
+        case Map() | Scan():
+            try:
+                return has_static_shapes(node.input) and _is_known(node.spec)
+            except NoElements:
+                return False
     return all(has_static_shapes(each) for each in node.inputs)
+
+
+def _is_known(spec: ElementSpec) -> bool:
+    """Returns whether all dimensions are."""
+    specs = [each for _, each in leaves_with_names(spec)]
+    return all(each.shape is not None and None not in each.shape for each in specs)
 
 
 def all_whole_but_the_last(node: Node) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -33,6 +33,7 @@ from replicax._src.integrations.keras._server_rule import KerasRule, OfVariable,
 from replicax._src.integrations.keras._variables import Replicated
 from replicax._src.parameter_servers import (
     ForeignOptimizer,
+    KnownOptimizer,
     OptimizerSpec,
     ParameterServerStrategy,
     ServerVariable,
@@ -117,8 +118,15 @@ _OF_THE_COORDINATOR = ("_scheduled", "_eval_epoch_iterator", "history")
 _COLLECTIONS = (tracking.TrackedList, tracking.TrackedDict, tracking.TrackedSet)
 
 
-def _reduced(value: object) -> Any:
-    """Returns how an object of Keras is packed, as `reducer_override` of a pickler does."""
+def _reduced(value: object, kept: list[object]) -> Any:
+    """Returns how an object of Keras is packed, as `reducer_override` of a pickler does.
+
+    Args:
+      value: the object.
+      kept: gets what references lead to.
+    """
+    if isinstance(value, OnServers | BaseOptimizer):
+        kept.append(value)
     if isinstance(value, OnServers):
         state = {
             name: each
@@ -182,19 +190,6 @@ def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
 
 
 @final
-class _State(NamedTuple):
-    """What is known of an optimizer that was built.
-
-    Attributes:
-      server_name: by which the servers know it.
-      variables: that it updates.
-    """
-
-    server_name: str
-    variables: list[rx.Variable]
-
-
-@final
 class Served(ForeignOptimizer):
     """A Keras optimizer, as the coordinator knows it."""
 
@@ -204,17 +199,17 @@ class Served(ForeignOptimizer):
         self.strategy_id = strategy.extended.strategy_id
         self.iterations = _count_of(optimizer).__rx_variable__
         self.slots = Slots()
-        self._state: _State | None = None
+        self._known: KnownOptimizer | None = None
         self._lock = threading.Lock()
 
     @property
     @override
-    def state(self) -> _State | None:
+    def known(self) -> KnownOptimizer | None:
         optimizer = self._optimizer()
         with self._lock:
-            if self._state is None and optimizer is not None and optimizer.built:
-                self._state = self._told(optimizer)
-            return self._state
+            if self._known is None and optimizer is not None and optimizer.built:
+                self._known = self._told(optimizer)
+            return self._known
 
     @override
     def build(self, variables: rx.Variable | list[rx.Variable]) -> None:
@@ -227,7 +222,7 @@ class Served(ForeignOptimizer):
                 optimizer.build(given)
             optimizer.built = True
 
-    def _told(self, optimizer: BaseOptimizer) -> _State:
+    def _told(self, optimizer: BaseOptimizer) -> KnownOptimizer:
         """Tells the servers of the optimizer, which was built."""
         known: list[Any] = optimizer._trainable_variables
         variables = [variable.__rx_variable__ for variable in known]
@@ -253,8 +248,7 @@ class Served(ForeignOptimizer):
             for (owner, label), variable in zip(kinds, optimizer.variables, strict=True)
         ]
         spec = OptimizerSpec(rule, [None] * len(variables), None, [], {})
-        name = tell_servers(self._strategy, spec, optimizer.name, variables, slots)
-        return _State(name, variables)
+        return tell_servers(self._strategy, spec, optimizer.name, variables, slots)
 
 
 def _config_of(optimizer: BaseOptimizer) -> dict[str, Any]:
