@@ -129,7 +129,11 @@ def calls() -> list[str]:
     found += [f"tf.tensor_scatter_nd_{each}(x, i[:2, None], y[:2])" for each in ("update", "add")]
     found += ["tf.tensor_scatter_nd_sub(n, [[0, 1], [1, 1]], updates=[5, 6])"]
     found += ["tf.linalg.band_part(a, -1, 0)", "tf.linalg.band_part(x, 0, -1)"]
-    found += ["tf.linalg.diag_part(a)", "tf.linalg.diag_part(s)", "tf.shape(a, out_type='int32')[1]"]
+    found += [
+        "tf.linalg.diag_part(a)",
+        "tf.linalg.diag_part(s)",
+        "tf.shape(a, out_type='int32')[1]",
+    ]
     found += ["tf.map_fn(lambda row: row * 2.0, x)", "tf.identity(x, 'name')"]
     found += ["tf.cond(x[0, 0] > 5.0, lambda: x * 2.0, lambda: x + y)"]
     found += ["tf.cond(x[0, 0] < 5.0, true_fn=lambda: x, false_fn=lambda: y)"]

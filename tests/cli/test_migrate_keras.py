@@ -123,10 +123,31 @@ def test_what_is_different_in_keras_3_is_said():
         ],
         6: ["Model.fit_generator: model.fit(generator)"],
         7: [
-            "keras.Model.save(): takes no save_format=: leave it out: the ending of the name says it",
+            "keras.Model.save(): takes no save_format=: "
+            "leave it out: the ending of the name says it",
         ],
         8: ["tf.keras.utils.multi_gpu_model: make the model in the scope of a MirroredStrategy"],
     }
+
+
+def test_all_names_of_a_module_of_keras_are_those_of_keras_3():
+    check(
+        """\
+        from tensorflow.keras.layers import *
+        import tensorflow as tf
+        def block(x):
+            return tf.reduce_sum(Conv2D(3, 3)(x))
+        """,
+        f"""\
+        import os
+        {BACKEND.strip()}
+        from keras.layers import *
+        import keras
+        def block(x):
+            return keras.ops.sum(Conv2D(3, 3)(x))
+        """,
+    )
+    assert list(advice("from tensorflow.keras.wrappers.scikit_learn import *\n")) == [1]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +156,8 @@ def test_what_is_different_in_keras_3_is_said():
         ('Dense(2, activation="softmax")', "CategoricalCrossentropy", "softmax"),
         ("Dense(2, activation=tf.nn.softmax)", "SparseCategoricalCrossentropy", "softmax"),
         ("Activation('sigmoid')", "BinaryCrossentropy", "sigmoid"),
-        ("Softmax()", "sparse_categorical_crossentropy", "softmax"),
+        ("Dense(2, activation = 'softmax')", "sparse_categorical_crossentropy", "softmax"),
+        ("Softmax()", "SparseCategoricalCrossentropy", None),  # behind the model
         ("Activation('sigmoid')", "CategoricalCrossentropy", None),
         ("Dense(2)", "BinaryCrossentropy", None),
     ],
@@ -173,7 +195,7 @@ def test_files_of_models_get_the_names_that_keras_3_wants():
         ),
         'model.save_weights(filepath="a.weights.h5")': None,
         'model.save_weights(a + "/w" ".hdf5")': 'model.save_weights(a + "/w" ".weights.h5")',
-        'model.save_weights("w-{}.h5".format(3))': 'model.save_weights("w-{}.weights.h5".format(3))',
+        'model.save_weights("{}.h5".format(3))': 'model.save_weights("{}.weights.h5".format(3))',
         'model.save_weights("w%d" % 3)': None,
         "model.save_weights(f'{a}')": None,
         'keras.callbacks.ModelCheckpoint("w{epoch}", save_weights_only=True)': (

@@ -1,6 +1,6 @@
 """Functions that data sets call become NumPy: those of `map`, `filter`, and their helpers."""
 
-from tests.cli.porting import check, ported
+from tests.cli.porting import advice, check, ported
 
 
 def test_functions_of_data_sets_get_numpy():
@@ -113,3 +113,30 @@ def test_helpers_of_functions_of_data_sets_get_numpy_if_nothing_else_calls_them(
         "of_both(x), (np.asarray(x)[..., None] == np.arange(3)).astype(np.float32)\n" in new
         and "map(np.square)" in new
     )
+
+
+def test_conditions_are_those_of_python_in_functions_of_data_sets():
+    check(
+        """\
+        import tensorflow as tf
+        def flip(x, flag):
+            x = tf.cond(flag > 0, lambda: x[::-1], lambda: x)
+            return tf.cond(flag < 0, true_fn=first, false_fn=lambda: f(x))
+        data = tf.data.Dataset.range(3).map(flip)
+        """,
+        """\
+        import replicax as rx
+        def flip(x, flag):
+            x = (x[::-1] if (flag > 0) else x)
+            return (first() if (flag < 0) else f(x))
+        data = rx.data.Dataset.range(3).map(flip)
+        """,
+    )
+
+
+def test_updates_of_arrays_in_functions_of_data_sets_are_marked():
+    program = """\
+        import tensorflow as tf
+        data = tf.data.Dataset.range(3).map(lambda x: tf.tensor_scatter_nd_add(x, i, y))
+        """
+    assert list(advice(program)) == [2]

@@ -446,3 +446,10 @@ def test_bytes_stay_bytes():
             return rx.train.Example.FromString((raw)), raw.decode("utf-8")
         """,
     )
+
+
+def test_a_name_that_is_imported_twice_goes_twice():
+    check(
+        "from tensorflow.data import Dataset, Options, Dataset\nDataset.range(3)\nOptions()\n",
+        "from replicax.data import Dataset, Options, Dataset\nDataset.range(3)\nOptions()\n",
+    )

@@ -110,6 +110,7 @@ class ImportStatement:
         self._edits = edits
         self._new: dict[cst.ImportAlias, str] = {}
         self._gone: set[cst.ImportAlias] = set()
+        self._new_module = ""
 
     @property
     def line(self) -> int:
@@ -134,7 +135,11 @@ class ImportStatement:
     @property
     def is_kept(self) -> bool:
         """Whether nothing of it changes."""
-        return not self._new and not self._gone
+        return not self._new and not self._gone and not self._new_module
+
+    def rebind_all(self, new: str) -> None:
+        """Imports all names of another module: `from keras.layers import *`."""
+        self._new_module = new
 
     def rebind(self, alias: cst.ImportAlias, new: str) -> None:
         """Imports something else under the same name: `from replicax import data`."""
@@ -146,11 +151,11 @@ class ImportStatement:
 
     def _alike(self, alias: cst.ImportAlias) -> list[cst.ImportAlias]:
         """Returns the parts that import the same, more than once: `import a, b, a`."""
-        return [each for each in self.aliases if each.deep_equals(alias)]
+        return [each for each in self.aliases if self._code(each) == self._code(alias)]
 
     def imports_keras(self, modules: list[str]) -> bool:
         """Returns whether it does so once it is written, with imports of `modules`."""
-        found = {each.split()[0] for each in modules} | {*self._new.values()}
+        found = {each.split()[0] for each in modules} | {*self._new.values(), self._new_module}
         return any(f"{name}.".startswith("keras.") for name in found)
 
     @property
@@ -197,7 +202,7 @@ class ImportStatement:
     def _moves_as_a_whole(self) -> bool:
         """Returns whether it becomes one import of the same names from another module."""
         parents = {new.rpartition(".")[0] for new in self._new.values()}
-        return (
+        return bool(self._new_module) or (
             isinstance(self.node, cst.ImportFrom)
             and len(self._new) == len(self.aliases) > 0
             and len(parents) == 1
@@ -208,14 +213,15 @@ class ImportStatement:
         """Changes only what must be, so that parentheses and comments in the statement stay."""
         assert isinstance(self.node, cst.ImportFrom) and self.node.module is not None
         for alias, new in self._new.items():
-            parent, _, name = new.rpartition(".")
+            name = new.rpartition(".")[2]
             if name != alias.name.value:
                 suffix = "" if alias.asname else f" as {alias.name.value}"
                 start, end = self._source.start(alias.name), self._source.end(alias.name)
                 self._edits.replace(start, end, f"{name}{suffix}")
         module = self.node.module
         start, end = self._source.start(module), self._source.end(module)
-        self._edits.replace(start, end, full_module(parent))
+        new_modules = [self._new_module, *(each.rpartition(".")[0] for each in self._new.values())]
+        self._edits.replace(start, end, full_module(next(filter(None, new_modules))))
 
     def _statements(self) -> Iterator[str]:
         """Yields the statement without what is gone, and with what is imported from elsewhere."""

@@ -70,7 +70,8 @@ class Notebook:
     def program(self) -> str:
         """The code, with a comment above each cell and magics in comments."""
         sources = [
-            (_INDENTED if _is_indented(cell.source) else "") + _IS_MAGIC.sub(_commented, cell.source)
+            (_INDENTED if _is_indented(cell.source) else "")
+            + _IS_MAGIC.sub(_commented, cell.source)
             for cell in self._cells
         ]
         return "".join(f"{self._heading}{n}\n{source}\n" for n, source in enumerate(sources, 1))

@@ -37,7 +37,7 @@ from replicax._src.cli.migrate._lookup import (
     other_names,
     remark,
 )
-from replicax._src.cli.migrate._names import Binding, Names, imported
+from replicax._src.cli.migrate._names import Binding, Names, imported, table_name
 from replicax._src.cli.migrate._notes import Notes
 from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
 from replicax._src.cli.migrate._rewrites import Library, Refused, Rewrite, name_in
@@ -51,6 +51,7 @@ from replicax._src.cli.migrate._table import (
     TELLING,
 )
 from replicax._src.cli.migrate._tapes import Tapes
+from replicax._src.cli.migrate._train_ops import TrainOps
 from replicax._src.cli.migrate._turned import Turned
 from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
 
@@ -109,6 +110,7 @@ class _Port:
         self._modules = Modules(self._names, self._reader.first_use)
         self._notes = Notes(source, self.edits, self._reader.is_in_map_function)
         self._tapes = Tapes(source)
+        self._train_ops = TrainOps(source)
         self._rewrites: dict[Use, Rewrite | Refused | None] = {}
         self._going: set[Use] = set()
         self._written: set[cst.With] = set()
@@ -239,7 +241,9 @@ class _Port:
         name = ".".join(filter(None, [use.match.name, use.rest]))
         new = self._new_name(use)
         if new is None:
-            if isinstance(rewrite := self._rewrite(use), Rewrite):
+            if self._train_ops.is_left_out(use.node):
+                self._notes.add(use.node, Verdict.CHANGES, name)
+            elif isinstance(rewrite := self._rewrite(use), Rewrite):
                 self._apply(rewrite, use, name)
             elif tape := self._turned(use):
                 if tape.block not in self._written:
@@ -432,6 +436,8 @@ class _Port:
 
     def _goes(self, use: Use) -> bool:
         """Returns whether nothing of a use is left that needs its import."""
+        if self._train_ops.is_left_out(use.node):
+            return True
         if self._dropped_decorator(use) is not None:
             return True
         if self._new_name(use) is not None or isinstance(self._rewrite(use), Rewrite):
@@ -496,6 +502,11 @@ class _Port:
                 if use.name == "GradientTape.gradient":
                     advice = self._tapes.gradient(use.call)
             if use.name == "Optimizer.minimize" and "EstimatorSpec" in self.source.text:
+                if use.call is not None and (optimizer := self._train_ops.optimizer(use.call)):
+                    start, end = self.source.start(use.call), self.source.end(use.call)
+                    self.edits.replace(start, end, _calls.outside(optimizer, self.source))
+                    self._notes.add(use.node.attr, Verdict.CHANGES, use.name)
+                    return
                 advice = "train_op=optimizer: it gets the gradients of the EstimatorSpec's loss"
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
@@ -604,6 +615,9 @@ class _Port:
     def _import(self, statement: ImportStatement) -> None:
         """Decides what becomes of the parts of an import."""
         if not statement.aliases:
+            if new := self._star_of_keras(statement):
+                statement.rebind_all(new)
+                return
             advice = "name what is used: what comes from here is not looked at"
             self._notes.add(statement.node, Verdict.THOUGHT, "import *", advice=advice)
             return
@@ -627,6 +641,12 @@ class _Port:
             else:
                 advice = "nothing in this file uses it: leave it out if nobody else does"
                 self._notes.add(statement.node, Verdict.THOUGHT, name, advice=advice)
+
+    def _star_of_keras(self, statement: ImportStatement) -> str:
+        """Returns the module of Keras that has what `from module import *` wants; "" if none."""
+        assert isinstance(statement.node, cst.ImportFrom)
+        new = _whole_new_name(table_name(dotted(statement.node.module) or "") or "") or ""
+        return new if new.startswith("keras") and is_module(new) else ""
 
     @property
     def _is_ported(self) -> bool:

@@ -14,7 +14,7 @@ from libcst.metadata import GlobalScope
 from replicax._src._typing import override
 from replicax._src.cli.migrate import _table
 from replicax._src.cli.migrate._lookup import Entry, Match, is_remark_on_all, lookup, lookup_method
-from replicax._src.cli.migrate._names import Binding, Names, Resolved, assigned_in
+from replicax._src.cli.migrate._names import Binding, Names, Resolved, assigned_in, table_name
 from replicax._src.cli.migrate._objects import Definitions, Objects
 from replicax._src.cli.migrate._source import Source, dotted
 from replicax._src.cli.migrate._verdict import MARK, Verdict
@@ -128,6 +128,9 @@ class Reader(cst.CSTVisitor):
     @override
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         self.imports.append(node)
+        if isinstance(node.names, cst.ImportStar) and not node.relative:
+            module = table_name(dotted(node.module) or "") or ""
+            self._has_models |= _MODELS.match(module) is not None
         return False
 
     @override

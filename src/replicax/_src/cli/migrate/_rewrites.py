@@ -30,7 +30,7 @@ from replicax._src.cli.migrate._lookup import (
 Part = str | cst.BaseExpression
 """A piece of a new line: text, or an expression of the old one, which may change inside."""
 
-_KINDS = ("", "array", "axes", "parts", "places", "sizes")
+_KINDS = ("", "any", "array", "axes", "parts", "places", "sizes")
 
 _SIMPLE = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Integer | cst.Float
 
@@ -120,7 +120,12 @@ def _parameters(written: str) -> Iterator[Parameter]:
         left, has_default, default = each.partition("=")
         names, _, kind = left.partition(":")
         needed = None if not has_default and not names.startswith("_") else default or "None"
-        yield Parameter(tuple(names.split("|")), needed, kind)
+        yield Parameter(tuple(names.split("|")), needed, kind or _kind_of(names.split("|")[0]))
+
+
+def _kind_of(name: str) -> str:
+    """Returns what a parameter of this name is, where the table does not say it."""
+    return "array" if name in _table.ARRAYS.split() else ""
 
 
 @final

@@ -159,7 +159,7 @@ REFUSED: dict[str, dict[str, str]] = {
 # without a dot is that of `tf` and `tf.math`. A parameter has
 #   =None     where the new call leaves it out if the old one does; another value is written there
 #   |other    an older name
-#   :axes     numbers; `:array`, of which JAX takes no lists; `:places`, of which no library
+#   :axes     numbers; `:any`; `:array`, of which JAX takes no lists; `:places`, of which no library
 #             does; `:parts`, a number of parts or their sizes; `:sizes`, a list of sizes none of
 #             which is -1; `:True`, only this value
 #   _         in front: not to be had here.
@@ -171,15 +171,16 @@ CALLS = """
     log(x); log1p(x); logical_and(x, y); logical_not(x); logical_or(x, y); logical_xor(x, y);
     matmul(a, b); maximum(x, y); meshgrid(*); minimum(x, y); mod(x, y); multiply(x, y);
     negative(x); not_equal(x, y); real(input); reciprocal(x); reshape(tensor, shape);
-    roll(input, shift, axis); round(x); shape(input, out_type=None) -> jnp.shape(input); sign(x); sin(x); sinh(x); size(input);
-    sqrt(x); square(x); subtract(x, y); tan(x); tanh(x); tensordot(a, b, axes);
-    tile(input, multiples); where(condition, x, y);
+    roll(input, shift, axis); round(x); shape(input, out_type=None) -> jnp.shape(input); sign(x);
+    sin(x); sinh(x); size(input); sqrt(x); square(x); subtract(x, y); tan(x); tanh(x);
+    tensordot(a, b, axes); tile(input, multiples); where(condition, x, y);
     acos(x) -> jnp.arccos(x); acosh(x) -> jnp.arccosh(x); add_n(inputs) -> sum(inputs);
     asin(x) -> jnp.arcsin(x); asinh(x) -> jnp.arcsinh(x); atan(x) -> jnp.arctan(x);
-    atan2(y, x) -> jnp.arctan2(y, x); atanh(x) -> jnp.arctanh(x); cast(x, dtype) -> cast(x, dtype);
-    digamma(x) -> jax.scipy.special.digamma(x); ensure_shape(x, shape) -> x;
-    erf(x) -> jax.scipy.special.erf(x); fill(dims, value) -> jnp.full(dims, value);
-    floordiv(x, y) -> jnp.floor_divide(x, y); floormod(x, y) -> jnp.mod(x, y);
+    atan2(y, x) -> jnp.arctan2(y, x); atanh(x) -> jnp.arctanh(x);
+    cast(x:any, dtype) -> cast(x, dtype); digamma(x) -> jax.scipy.special.digamma(x);
+    ensure_shape(x, shape) -> x; erf(x) -> jax.scipy.special.erf(x);
+    fill(dims, value) -> jnp.full(dims, value); floordiv(x, y) -> jnp.floor_divide(x, y);
+    floormod(x, y) -> jnp.mod(x, y);
     identity(input, name=None) -> input;
     is_finite(x) -> jnp.isfinite(x); is_inf(x) -> jnp.isinf(x); is_nan(x) -> jnp.isnan(x);
     lgamma(x) -> jax.scipy.special.gammaln(x); linalg.det(input) -> jnp.linalg.det(input);
@@ -193,8 +194,8 @@ CALLS = """
     nn.tanh(x) -> jnp.tanh(x); pow(x, y) -> jnp.power(x, y); rank(input) -> jnp.ndim(input);
     realdiv(x, y) -> jnp.true_divide(x, y); rint(x) -> jnp.round(x); rsqrt(x) -> 1 / jnp.sqrt(x);
     scalar_mul(scalar, x) -> scalar * x; sigmoid(x) -> jax.nn.sigmoid(x);
-    squared_difference(x, y) -> (x - y) ** 2; to_float(x) -> cast(x, jnp.float32);
-    to_int32(x) -> cast(x, jnp.int32); truediv(x, y) -> jnp.true_divide(x, y);
+    squared_difference(x, y) -> (x - y) ** 2; to_float(x:any) -> cast(x, jnp.float32);
+    to_int32(x:any) -> cast(x, jnp.int32); truediv(x, y) -> jnp.true_divide(x, y);
     unstack(value) -> list(value); is_tensor(x) -> isinstance(x, (jax.Array, rx.Variable));
     unstack(value, num=None, axis=0) -> list(jnp.moveaxis(value, axis, 0));
     app.run(main=main, argv=None) -> absl_app.run(main, argv);
@@ -336,6 +337,9 @@ CALLS += "".join(
         "variance": "var",
     }.items()
 )
+
+# Parameters that are arrays, in all of these calls.
+ARRAYS = "a b features input labels logits t tensor x y"
 
 # Means over all rows; where weights are given, they are not.
 CALLS += """
