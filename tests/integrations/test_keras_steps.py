@@ -352,7 +352,6 @@ def test_a_model_with_a_step_as_tensorflow_has_it_needs_no_call():
     with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model = Inner()
         model.compile("sgd")
-    losses = model.fit(np.ones((8, 3), np.float32), batch_size=4, epochs=2, verbose=0).history[
-        "loss"
-    ]
+    x = np.ones((8, 3), np.float32)
+    losses = model.fit(x, batch_size=4, epochs=2, verbose=0).history["own"]
     assert losses[1] < losses[0]
