@@ -78,6 +78,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Has a test that collects garbage look at its own: others have left a million objects."""
+    if getattr(getattr(item, "module", None), "gc", None) is gc:
+        gc.freeze()
+
+
 def pytest_runtest_logfinish() -> None:
     """Keeps the process of tests small."""
     _keeper.look()

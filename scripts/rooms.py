@@ -37,7 +37,7 @@ FLOORS: tuple[Floor, ...] = (
     Floor((LEAVES,), "they import nothing of ours but each other"),
     Floor(
         ("cluster", "devices", "files", "images", "records"),
-        "workers of a job | names, meshes | rx.io.gfile | rx.image | files of records",
+        "workers | names, meshes | gfile | images | record files",
     ),
     Floor(("context",), "which strategy, which replica: a stack for each thread"),
     Floor(("values",), "PerReplica, Mirrored, regrouping"),
@@ -51,7 +51,7 @@ FLOORS: tuple[Floor, ...] = (
     Floor(("strategies",), "Strategy (users), StrategyExtended (authors)"),
     Floor(
         ("checkpoints", "parameter_servers", "watching"),
-        "state on the disk | variables on servers | progress, summaries, profiles",
+        "state on disk | variables on servers | progress, profiles",
     ),
     Floor(("divergence",), "are the copies of variables equal?"),
     Floor(("recording",), "what is needed to run steps again, and running them"),

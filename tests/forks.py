@@ -70,13 +70,12 @@ class PipedFork(Fork):
     def __init__(
         self, where: str, arguments: list[str], folder: Path, environment: dict[str, str]
     ) -> None:
-        pipes = [os.pipe() for _ in range(2)]
         nothing = os.open(os.devnull, os.O_RDONLY)
-        outputs = [write for _, write in pipes]
-        super().__init__(where, arguments, str(folder), environment, (nothing, *outputs))
-        for each in (nothing, *outputs):
+        (out, stdout), (errors, stderr) = os.pipe(), os.pipe()
+        super().__init__(where, arguments, str(folder), environment, (nothing, stdout, stderr))
+        for each in (nothing, stdout, stderr):
             os.close(each)
-        self.stdout, self.stderr = (open(read, "rb") for read, _ in pipes)
+        self.stdout, self.stderr = open(out, "rb"), open(errors, "rb")
 
 
 def _can_fork() -> bool:

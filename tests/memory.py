@@ -33,6 +33,7 @@ def resident() -> int:
 def forget() -> None:
     """Drops what JAX keeps of programs, and gives the memory back to the system."""
     jax.clear_caches()
+    gc.unfreeze()  # what each test found
     gc.collect()
     if sys.platform == "linux":
         # Most of it lies between pieces in use, where `free` leaves it to the process.

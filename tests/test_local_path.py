@@ -89,7 +89,8 @@ def test_what_is_elsewhere_is_no_folder_of_this_name(two: tuple[Path, Path]):
 
 def test_paths():
     assert absolute_path("file:///a/b", "x") == "/a/b"
-    assert absolute_path(Path("/a/../b"), "x") == "/b"
+    assert absolute_path(Path("/a/./b/"), "x") == "/a/b"
+    assert absolute_path("/a/../b/", "x") == "/a/../b", "/a may be a link"
     assert not is_address("a:/b") and not is_address("C:\\a") and is_address("az://a")
     with pytest.raises(ValueError, match="`x` must name a file or a folder"):
         absolute_path("", "x")

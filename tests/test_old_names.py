@@ -127,7 +127,7 @@ def test_every_name_is_tried_here():
 
 
 def test_where_warnings_are_errors_every_use_is_one():
-    _old_names.forget_uses()
+    _old_names._used.clear()
     for _ in range(2):
         with pytest.raises(rx.compat.OldNameWarning, match=r"Write: strategy\.run\("):
             mirrored(2).experimental_run_v2(lambda: 1.0)

@@ -9,8 +9,8 @@ import pytest
 
 from scripts.website.charts import chart_of
 from scripts.website.drawings import MARKED, as_svg
+from scripts.website.names import breakable
 from scripts.website.pages import all_pages, examples, link_examples, link_results
-from scripts.website.tables import breakable
 from tests.guards import ROOT
 
 DRAWINGS = [
@@ -38,6 +38,7 @@ def test_a_box_is_four_lines():
 def test_pages_made_of_other_files():
     pages = dict(all_pages())
     assert "rx.distribute.MirroredStrategy()" in pages["tutorial.md"]
+    assert pages["benchmarks.md"].startswith("# Benchmarks\n\nThis page compares")
     assert "<svg" in pages["benchmarks.md"] and "## [Unreleased]" in pages["changelog.md"]
     listed = link_examples((ROOT / "docs" / "examples.md").read_text(encoding="utf-8"))
     for program in examples():
@@ -50,12 +51,16 @@ def test_the_file_of_results_is_a_link_to_its_page():
     assert "(../benchmarks.md)" in link_results("`benchmarks/RESULTS.md`", "strategies/a.md")
 
 
-def test_names_in_tables_break_between_words_only():
+def test_names_break_between_words_only():
     cell = "<td><code>rx.SyncOnRead_b</code> a.b</td><code>c.d</code>"
     expected = "<td><code>rx.<wbr>Sync<wbr>On<wbr>Read_<wbr>b</code> a.b</td><code>c.d</code>"
     assert breakable(cell) == expected
     with_tags = '<td><code class="a.b"><a href="x.y">x.y</a> &lt;1</code></td>'
     assert breakable(with_tags) == with_tags.replace(">x.y", ">x.<wbr>y")
+    option = breakable("<td><code>x --node-rank 1</code></td>")
+    assert option == '<td><code>x <span class="option">--node-rank</span> 1</code></td>'
+    heading = '<h3><span class="doc doc-object-name doc-f">assign_add</span> a_b</h3>'
+    assert breakable(heading) == heading.replace("assign_", "assign_<wbr>")
 
 
 def test_a_wide_drawing_scrolls_on_a_phone():

@@ -10,8 +10,8 @@ from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingI
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # mkdocs loads this file by its path
 from scripts.website.drawings import MARKED, as_svg
+from scripts.website.names import breakable
 from scripts.website.pages import all_pages, link_examples, link_results
-from scripts.website.tables import breakable
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -30,5 +30,5 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Lets names in tables break where a reader expects it."""
+    """Lets names in tables and headings break where a reader expects it."""
     return breakable(html)

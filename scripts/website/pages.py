@@ -85,10 +85,19 @@ def link_examples(markdown: str) -> str:
 # ------------------------------------------------------------------ results
 
 
+_RESULTS = """\
+# Benchmarks
+
+This page compares replicax with JAX written by hand and with other libraries. `make bench`
+measures, and `benchmarks/README.md` describes each benchmark.
+
+"""
+
+
 def results() -> str:
-    """The results, with a drawing of the first table."""
+    """The results, with a beginning for readers of the site and a drawing of the first table."""
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    text = text.replace("[README.md](README.md)", "`benchmarks/README.md`")
+    text = re.sub(r"\A# Results\n\n`make bench` .*?\n\n", _RESULTS, text, flags=re.S)
     before, table, rest = re.split(r"(^\| what .*?\n)\n", text, maxsplit=1, flags=re.M | re.S)
     return f"{before}{chart_of(table)}\n\n{table}\n{rest}"
 

@@ -129,6 +129,17 @@ def test_missing_script_is_said_before_anything_starts(capsys: pytest.CaptureFix
     assert "workers have no standard input" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("workers", ["20", "9" * 30])
+def test_more_workers_than_open_files_are_refused(
+    workers: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (64, 4096))
+    with pytest.raises(SystemExit):
+        main(["launch", "--workers", workers, __file__])
+    said = capfd.readouterr().err
+    assert f"--workers {workers}: the launcher needs" in said and "`ulimit -n" in said
+
+
 def test_script_is_not_found_in_a_folder_that_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

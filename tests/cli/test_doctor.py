@@ -114,7 +114,8 @@ def test_device_process_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_worker_process_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch):
-    program = "import sys, signal; sys.exit('gloo broke') if sys.argv[3] == '1' else signal.pause()"
+    crash = "'gloo broke\\n*** stack trace: ***\\n    @ 0x7f PyObject_Call'"
+    program = f"import sys, signal; sys.exit({crash}) if sys.argv[3] == '1' else signal.pause()"
     monkeypatch.setattr(_probes, "_TWO_WORKERS", program)
     assert "gloo broke" in examine_workers(timeout=500).problems[0].text
 

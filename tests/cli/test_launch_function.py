@@ -85,7 +85,7 @@ def test_what_cannot_be_sent():
     array, variable = jnp.ones(2), rx.Variable(1.0)
     with pytest.raises(TypeError, match=r"`array` \(of type jax\.Array\) cannot .*NumPy arrays"):
         rx.launch(lambda: array, workers=2)
-    with pytest.raises(TypeError, match=r"`variable` \(of type Variable\).*Make it inside of the function"):
+    with pytest.raises(TypeError, match=r"`variable` \(of type Variable\).*Make it inside"):
         rx.launch(lambda: variable, workers=2)
     with pytest.raises(TypeError, match=r"`LOCK` \(of type lock\)"):
         rx.launch(lambda: LOCK, workers=2)

@@ -41,7 +41,6 @@ class Worker:
                 "host": "host",
                 "device_count": 1,
                 "versions": {"jax": "1"},
-                "settings": {},
                 "coordinator": "host0:5" if rank == 0 else None,
                 **hello,
             }

@@ -1,6 +1,7 @@
 """Frames, dialling and the relay: the lowest layer of the control plane."""
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -114,6 +115,25 @@ def test_dialling_nobody_ends():
         dial("x" * 64, port, 0.3)
     with pytest.raises(NobodyThere, match="refused"):
         wait_until_listening(host, port, 0.1)
+
+
+def test_a_loopback_that_is_down_is_told_at_once(monkeypatch: pytest.MonkeyPatch):
+    def unreachable(*_: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    with pytest.raises(NobodyThere, match="ip link set lo up"):
+        dial("127.0.0.1", 1, 600.0)
+
+
+def test_a_name_that_leads_to_a_link_local_address_is_told(monkeypatch: pytest.MonkeyPatch):
+    class Connected(socket.socket):
+        def getpeername(self) -> object:
+            return "fe80::7", 1, 0, 2
+
+    monkeypatch.setattr("socket.create_connection", lambda *_: Connected())
+    with pytest.raises(NobodyThere, match="link-local address here.*address of the network"):
+        dial("host", 1, 0.1)
 
 
 @pytest.mark.parametrize("address", [("host", 1), ("::1", 22)])

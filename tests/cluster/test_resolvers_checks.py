@@ -22,9 +22,9 @@ def config(cluster: Any = WORKERS, task_type: Any = "worker", index: Any = 0, **
     return json.dumps({"cluster": cluster, "task": {"type": task_type, "index": index}, **more})
 
 
-def view(text: str | None, **options: Any) -> WorkerView | None:
+def view(text: str | None) -> WorkerView | None:
     with environment({} if text is None else {"TF_CONFIG": text}):
-        return checked_cluster(resolvers.TFConfigClusterResolver(), **options)
+        return checked_cluster(resolvers.TFConfigClusterResolver())
 
 
 # --- right ones -----------------------------------------------------------------------------------
@@ -65,13 +65,6 @@ def test_places_are_those_of_tensorflow(text: str, rank: int | None, name: str, 
 def test_no_cluster_is_one_worker(text: str | None):
     assert view(text) is None
     assert checked_cluster(None) is None
-
-
-def test_parameter_servers_have_no_rank():
-    text = config({**WORKERS, "ps": ["p:1", "q:1"]}, "ps", 1)
-    found = view(text, parameter_servers=True)
-    assert found is not None and found.rank is None and found.name == "ps 1"
-    assert not found.is_chief and found.workers == ("a:1", "b:1", "c:1")
 
 
 def test_a_resolver_may_return_a_dict():

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.compat.regression import (
     losses_by_hand,
     losses_of,
 )
+from tests.forks import interpreter
 from tests.guards import ROOT
 
 
@@ -72,7 +72,7 @@ def test_a_killed_program_goes_on_from_its_last_checkpoint(tmp_path: Path):
             ),
         }
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), str(kill_at)],
+            [interpreter(), "-c", PROGRAM, str(tmp_path / "run"), str(kill_at)],
             env=environment,
             capture_output=True,
             text=True,

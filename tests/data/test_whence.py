@@ -19,7 +19,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     for file in range(FILES):
         with rx.io.TFRecordWriter(folder / f"part-{file}.tfrecord") as writer:
             for number in range(RECORDS):
-                writer.write(np.float32([file, number]).tobytes())
+                writer.write(np.array([file, number], np.float32).tobytes())
     return [str(folder / f"part-{file}.tfrecord") for file in range(FILES)]
 
 

@@ -107,6 +107,7 @@ class Writer(Picker):
         forms += [f"jnp.maximum(jnp.asarray({name}), 0)", f"jnp.asarray({name}) * {other}"]
         if name.startswith("c"):  # NumPy's own arithmetic, in 64 bits
             forms += [f"jnp.asarray({name}.sum() - 100000000)", f"jnp.asarray({name} % 1000)"]
+            forms.append(f"jnp.asarray({name}, jnp.int32)")
         return self.pick(forms)
 
 

@@ -527,3 +527,17 @@ def test_moving_averages_of_a_model_outside_of_scopes():
     ema.apply(model.trainable_variables)
     average: Any = ema.average(model.trainable_variables[0])
     np.testing.assert_allclose(average.numpy(), first[0] + 0.1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_batch_normalization_outside_of_scopes_keeps_its_averages(compiled: bool):
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    norm = layers.BatchNormalization(momentum=0.5, center=False)
+    model = keras.Sequential([keras.Input((3,)), norm])
+
+    def loss() -> Any:
+        return jnp.sum(model(x, training=True) ** 2)
+
+    for _ in range(2):
+        rx.value_and_grad(loss, model.trainable_variables, compile=compiled)
+    np.testing.assert_allclose(norm.moving_mean, x.mean(0) * 0.75, rtol=1e-5)

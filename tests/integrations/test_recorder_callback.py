@@ -42,6 +42,17 @@ def test_a_bad_step_is_skipped(tmp_path: Path):
     assert all(np.isfinite(each).all() for each in model.get_weights())
 
 
+def test_a_scaled_loss_may_overflow(tmp_path: Path):
+    def make() -> Any:
+        optimizer = keras.optimizers.SGD(0.1)
+        return mlp(optimizer=keras.optimizers.LossScaleOptimizer(optimizer, 2.0**127))
+
+    model = seeded(make, mirrored(2))
+    callback = rx.debug.recorder_callback(tmp_path, traps=TRAPS)
+    model.fit(X[:16], Y[:16], batch_size=8, verbose=0, callbacks=[callback])
+    assert float(model.optimizer.dynamic_scale) < 2.0**127, "it has overflowed"
+
+
 def test_models_that_cannot_be_recorded(tmp_path: Path):
     plain: Any = seeded(mlp)
     with pytest.raises(ValueError, match="outside of any scope.*strategy.scope"):

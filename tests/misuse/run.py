@@ -144,6 +144,15 @@ def all_reduce_in_jit(strategy):
 
 @misuse(
     errors.WrongContextError,
+    r"all_reduce was called.*differentiated forwards",
+    r"jax\.grad|rx\.function around",
+)
+def all_reduce_differentiated_forwards(strategy):
+    strategy.run(lambda: jax.jacfwd(lambda x: context().all_reduce("SUM", x))(1.0))
+
+
+@misuse(
+    errors.WrongContextError,
     r"merge_call.*was called.*JAX|JAX.*merge_call",
     r"rx\.function around strategy\.run",
 )

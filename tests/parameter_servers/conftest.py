@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
-    from replicax._src.parameter_servers import _dispatcher, _remote_value, _servers, _worker
+    from replicax._src.parameter_servers import _dispatcher, _servers, _worker
     from tests.parameter_servers import actors
 
     ray = pytest.importorskip("ray")
@@ -19,7 +19,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
         exceptions=ray.exceptions,
         cloudpickle=ray.cloudpickle,
     )
-    for module in (_dispatcher, _servers, _remote_value, _worker):
+    for module in (_servers, _worker):
         monkeypatch.setattr(module, "imported_ray", lambda: fake)
     monkeypatch.setattr(_dispatcher, "_AT_ONCE", 1)
     monkeypatch.setattr(_worker.Worker, "current", None)

@@ -165,6 +165,9 @@ def data(strategy, coordinator):
     def dataset_fn():
         return rx.data.Dataset.from_tensor_slices([1.0, 2.0, 3.0])
 
+    of_random = rx.function(lambda: rx.data.Dataset.from_tensor_slices(rx.random.uniform([3, 2])))
+    drawn = iter(coordinator.create_per_worker_dataset(of_random))  # as in TensorFlow's tutorial
+    facts["random_data"] = coordinator.schedule(next, args=(drawn,)).fetch().shape[0]
     iterator = iter(coordinator.create_per_worker_dataset(dataset_fn))
     got = [coordinator.schedule(next, args=(iterator,)) for _ in range(2)]
     facts["per_worker_first"] = {float(x) for x in coordinator.fetch(got)} <= {1.0, 2.0}

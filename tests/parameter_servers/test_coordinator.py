@@ -69,6 +69,7 @@ OURS = {
     "metric": 3.0,
     "per_worker_first": True,
     "dataset_itself": 0,
+    "random_data": 2,
     "per_worker_values": True,
     "fetch_after_error": ["CancelledError", "KeyError"],
     "losses": True,

@@ -7,25 +7,31 @@ import gc
 import sys
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import replicax as rx
-from replicax._src.parameter_servers import _dispatcher, _worker
+from replicax._src.parameter_servers import _dispatcher, _servers, _worker
 from replicax._src.parameter_servers._dispatcher import Closure
 from replicax._src.parameter_servers._packing import numbers, packed
 from replicax._src.parameter_servers._remote_value import PerWorkerValues, RemoteValue
+from replicax._src.parameter_servers._variable import ServerVariable
+from replicax._src.parameter_servers._worker_strategy import WorkerStrategy
+from replicax._src.training import _random
 from tests.parameter_servers.actors import (
     ID,
     Cluster,
     Lost,
+    adder,
     call,
     call_too,
     fails,
     is_noted,
     note,
+    ray,
 )
 
 
@@ -264,3 +270,78 @@ def test_a_worker_that_is_not_started_again(cluster: Cluster, monkeypatch: pytes
         closure.value.fetch()
     is_there.set()
     assert result(cluster, int) == 0
+
+
+def test_ray_that_was_shut_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is asked of it: it would start another cluster."""
+    large = cluster.closure(bytes, 100_000)
+    cluster.dispatcher.put(large)
+    cluster.dispatcher.join()
+    monkeypatch.setattr(_servers.imported_ray(), "is_initialized", lambda: False)
+    told = [
+        lambda: result(cluster, int),
+        cluster.dispatcher.join,
+        large.value.fetch,
+        lambda: cluster.found.tell("delete", [0], [1]),
+        lambda: cluster.found.ask_all("ready"),
+    ]
+    for each in told:
+        with pytest.raises(RuntimeError, match="Ray was shut down.*Make another strategy"):
+            each()
+
+
+def test_a_worker_of_a_cluster_that_is_gone(cluster: Cluster):
+    cluster.before += [fails(Lost())]
+    cluster.actor.around["ready"] = lambda method: fails(OSError("no such actor"))()
+    cluster.dispatcher.put(cluster.closure(int))
+    with pytest.raises(OSError, match="no such actor"):
+        cluster.dispatcher.join()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ray.exceptions.OutOfMemoryError("the node was out of memory"),
+        ray.exceptions.NodeDiedError("the node has died"),
+        ray.exceptions.ObjectLostError("1" * 56, None, "here"),
+    ],
+)
+def test_a_worker_that_is_lost_in_another_way(cluster: Cluster, error: Exception):
+    """Ray has ended it, or its node is gone, also after the function has ended there."""
+    count = cluster.variable(0)
+    cluster.after += [fails(error)]
+    assert result(cluster, adder(count, "a")) == "a"
+    assert count.numpy() == 1 and cluster.dispatcher.lost_workers == 1
+
+
+def test_a_server_that_ray_has_ended(cluster: Cluster):
+    gone = ray.exceptions.OutOfMemoryError("the node was out of memory")
+    count = cluster.variable(0)
+    cluster.servers[0].around["pull"] = lambda method, *args: fails(gone)()
+    with pytest.raises(rx.errors.UnavailableError, match="server 0 was lost .*out of memory"):
+        count.numpy()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_random_numbers_of_a_worker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, compiled: bool
+):
+    """The global generator is the worker's own; it can be made in a function that runs there."""
+    monkeypatch.setattr(_random, "_global", [])
+
+    def draw() -> Any:
+        return rx.random.uniform((3,))
+
+    draws = rx.function(draw) if compiled else draw
+    first, second = result(cluster, draws), result(cluster, draws)
+    assert np.all(first != second)
+    assert not isinstance(rx.random.get_global_generator().state, ServerVariable)
+
+
+def test_workers_that_have_read_one_state_draw_other_numbers():
+    found = []
+    for index in range(2):
+        generator = rx.random.Generator.from_seed(1)  # as if no other worker had drawn
+        with WorkerStrategy(SimpleNamespace(index=index)).scope():  # pyright: ignore
+            found.append(generator.uniform((3,)))
+    assert np.all(found[0] != found[1])

@@ -1,5 +1,6 @@
 """What a program does to variables between two recorded steps, by other means than the step."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import optax
 import pytest
 
 import replicax as rx
+from replicax._src.data import delivery_watchers
+from replicax._src.recording._outside import Outside
+from replicax._src.variable import ProgramState, write_watchers
 from tests.recording.programs import Program
 from tests.under_test import cpus
 
@@ -120,10 +124,21 @@ def test_values_that_are_too_large_for_each_step(tmp_path: Path):
     assert reason in found.outside
 
 
-def test_what_a_recorder_watches_ends_with_it(tmp_path: Path):
-    from replicax._src.data import delivery_watchers
-    from replicax._src.variable import write_watchers
+def test_what_another_thread_writes_during_a_step_is_told_with_the_next():
+    rate, outside = rx.Variable(1.0), Outside()
+    outside.begin({"rate": rate}, [rate], [], [])
+    outside.written(ProgramState([]))  # the step
+    thread = threading.Thread(target=outside.written, args=(rate,))
+    thread.start()
+    thread.join()
+    outside.forget()
+    assert [name for name, _ in outside.values()] == ["rate"]
+    outside.written(rate)
+    outside.forget()
+    assert outside.values() == []
 
+
+def test_what_a_recorder_watches_ends_with_it(tmp_path: Path):
     before = len(delivery_watchers), len(write_watchers)
     program = Program(tmp_path)
     assert (len(delivery_watchers), len(write_watchers)) == (before[0] + 1, before[1] + 1)

@@ -3,6 +3,7 @@
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.checkpoints import is_as_on_disk
+from replicax._src.recording import _recorder
 from tests.recording.programs import BATCH, Program
 
 
@@ -218,7 +221,9 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert all(probe.finding(n, [], (), {}, quick) is None for n in range(25))
     pause = probe.finding(25, [], (), {}, {"idle": 0.5, "step": 0.01})
     assert pause is None, "the program may do something else between two steps"
-    found = probe.finding(26, [], (), {}, {"idle": 0.25, "step": 0.45})
+    slow = {"idle": 0.25, "step": 0.45}
+    assert probe.finding(26, [], (), {}, slow, is_first=True) is None, "it was compiled"
+    found = probe.finding(26, [], (), {}, slow)
     assert found is not None and "50 times the median" in found.text
     assert "this program called it 0.25 s after the step before" in found.text
     times = [{"idle": 0.0}, {"idle": 0.4}, {"idle": 0.01}]
@@ -226,6 +231,24 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "Workers 0, 2 waited for worker 1, whose program called it 0.4 s" in waited.text
     together = probe.of_all(found, {worker: {"times": times[0]} for worker in range(2)})
     assert "No worker was late" in together.text
+
+
+def test_the_first_step_of_another_shape_is_not_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    checkpoint, step = rx.train.Checkpoint(w=rx.Variable(0.0)), rx.function(jnp.sum)
+    noted: list[bool | None] = []
+    with rx.debug.Recorder(checkpoint, step, tmp_path) as recorder:
+        put = recorder._put
+
+        def noting(what: Any) -> None:
+            noted.append(getattr(what, "is_first", None))
+            put(what)
+
+        monkeypatch.setattr(recorder, "_put", noting)
+        for rows in (4, 4, 2, 4, 2):
+            step(jnp.ones(rows))
+    assert noted == [None, True, False, True, False, False]
 
 
 def test_metrics_that_are_not_finite(tmp_path: Path):
@@ -316,6 +339,30 @@ def test_steps_go_on_where_a_program_was_restored(tmp_path: Path):
         last.train(epochs=1, save_every=100)
         assert recorder.step == 10 + 6
         assert list(rx.debug.load(recorder.save()).steps) == list(range(11, 17))
+
+
+def test_a_worker_that_is_new_counts_as_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    program = Program(tmp_path)
+    with program.recorder:
+        program.train(epochs=1)
+    program.manager.wait()
+    second = SimpleNamespace(worker=1, workers=2)
+    monkeypatch.setattr(_recorder, "current_membership", lambda: second)
+    again = Program(tmp_path)
+    again.manager.restore_or_initialize()
+    with again.recorder as recorder:
+        again.train(epochs=1, save_every=100)
+        assert recorder.step == 4 + 6
+
+
+def test_a_checkpoint_that_another_worker_still_writes_is_that_of_all(tmp_path: Path):
+    checkpoint = rx.train.Checkpoint(w=rx.Variable(1.0))
+    Path(checkpoint.write(tmp_path / "saved")).rename(tmp_path / "later")
+    assert is_as_on_disk(checkpoint)
+    checkpoint.w.assign(2.0)
+    assert not is_as_on_disk(checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def absolute_path(given: object, what: str) -> str:
     path = as_path(given, what)
     if not path:
         raise ValueError(f"`{what}` must name a file or a folder; got {given!r}.")
+    if ".." in path.split("/"):  # after a link, it is above what that leads to
+        return os.path.join(os.getcwd(), path).rstrip("/")
     return os.path.abspath(path)
 
 

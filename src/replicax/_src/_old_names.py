@@ -186,11 +186,6 @@ def warn_of(old: str) -> None:
         _used.add(old)  # not where the warning was raised as an error: then every use is one
 
 
-def forget_uses() -> None:
-    """Lets every name warn again; for tests."""
-    _used.clear()
-
-
 def options_or_hints(options: Any, experimental_hints: Any) -> Any:
     """Returns the `options` of a collective, also if they came under their older name."""
     if experimental_hints is None:

@@ -26,13 +26,11 @@ def last_on_disk(checkpoint: Checkpoint) -> tuple[int, str | None]:
 
 def is_as_on_disk(checkpoint: Checkpoint) -> bool:
     """Whether no variable was changed since then, and what is there is a checkpoint of ours."""
-    _, path = checkpoint._last_on_disk
-    if path is None:
+    if not checkpoint._is_ours_on_disk:
         return False
     checkpoint.sync()
     variables = [(variable(), storage()) for variable, storage in checkpoint._storages_on_disk]
-    is_same = all(each is not None and own_storage(each) is known for each, known in variables)
-    return is_same and os.path.isfile(os.path.join(path, MANIFEST))
+    return all(each is not None and own_storage(each) is known for each, known in variables)
 
 
 def between_saves(checkpoint: Checkpoint) -> contextlib.AbstractContextManager[object]:

@@ -20,6 +20,7 @@ from replicax._src.checkpoints._graph import (
     require_no_arrays,
     walk,
 )
+from replicax._src.checkpoints._names import MANIFEST
 from replicax._src.checkpoints._opening import open_saved
 from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saved import Progress
@@ -68,6 +69,7 @@ class Checkpoint:
         object.__setattr__(self, "_unfinished", None)
         object.__setattr__(self, "_last_on_disk", (0, None))
         object.__setattr__(self, "_storages_on_disk", [])
+        object.__setattr__(self, "_is_ours_on_disk", False)
         object.__setattr__(self, "_turns", contextlib.nullcontext())
         if root is not None and kind_of(root, True) != Kind.OBJECT:
             raise ValueError(
@@ -185,12 +187,16 @@ class Checkpoint:
             nodes = walk(self)
             self._require_restored(nodes)
             save = Save(nodes, path, metrics)
-            self._note_on_disk(save.path, nodes)
+            self._note_on_disk(save.path, nodes, is_ours=True)
         return save
 
-    def _note_on_disk(self, path: str, nodes: list[GraphNode]) -> None:
-        """Notes that its values are now those at `path`."""
+    def _note_on_disk(self, path: str, nodes: list[GraphNode], is_ours: bool) -> None:
+        """Notes that its values are now those at `path`, which is TensorFlow's if it is not ours.
+
+        All workers note the same, also where another one still writes the files.
+        """
         object.__setattr__(self, "_last_on_disk", (self._last_on_disk[0] + 1, path))
+        object.__setattr__(self, "_is_ours_on_disk", is_ours)
         variables = [node.value for node in nodes if node.kind == Kind.VARIABLE]
         found = [(weakref.ref(each), weakref.ref(own_storage(each))) for each in variables]
         object.__setattr__(self, "_storages_on_disk", found)
@@ -308,7 +314,8 @@ class Checkpoint:
         if self._status is not None:
             self._status._late_values.close()
         object.__setattr__(self, "_status", status)
-        self._note_on_disk(path, walk(self))
+        is_ours = os.path.isfile(os.path.join(path, MANIFEST))
+        self._note_on_disk(path, walk(self), is_ours)
         return status
 
     def _require_outside(self, what: str) -> None:

@@ -223,8 +223,8 @@ def examine_workers(timeout: float) -> Finding:
     finding.problems.append(
         Problem(
             f"a sum over two processes on this host failed: {probe.problem}",
-            "Workers on one host must reach each other over loopback (127.0.0.1) and over the "
-            "address of the host name: look for a firewall or a wrong entry in /etc/hosts.",
+            "Workers on one host must reach each other over loopback (127.0.0.1): look for a "
+            "firewall, and whether that device is up (`ip link set lo up`).",
         )
     )
     return finding

@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import json
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,9 @@ from replicax._src.cluster.control import NotThisMachine, bind, joined, listenin
 
 # After Ctrl-C, workers have this long to leave on their own.
 _SECONDS_AFTER_CTRL_C = 3.0
+# Of a launcher, and for each worker: its output, its process, and its connection.
+_OPEN_FILES = 16
+_OPEN_FILES_PER_WORKER = 3
 
 OnExit: TypeAlias = Callable[[int, int], None]
 OnLoss: TypeAlias = Callable[[int, str], None]
@@ -165,6 +169,7 @@ class LocalNode(OwnNode):
         self.host = ""
         self._on_exit: OnExit = lambda rank, status: None
         self._options = options
+        _check_open_files(options.workers.most)
         self._environment = base_environment(options, environment)
         self._devices = device_environments(
             options.workers.most, options.devices_per_worker, self._environment
@@ -262,6 +267,17 @@ class LocalNode(OwnNode):
 
     def _new_addresses(self) -> list[str]:
         return free_addresses(self.host, self._options.workers.most)
+
+
+def _check_open_files(workers: int) -> None:
+    """Raises Usage if the launcher may not open as many files as its workers need."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _OPEN_FILES + _OPEN_FILES_PER_WORKER * workers
+    if allowed != resource.RLIM_INFINITY and needed > allowed:
+        raise Usage(
+            f"--workers {workers}: the launcher needs {needed} open files for them, and may have "
+            f"{allowed}. Allow more with `ulimit -n {needed}`, or start fewer workers."
+        )
 
 
 NewNode: TypeAlias = Callable[[LaunchOptions, EventLoop, Log, Mapping[str, str] | None], OwnNode]

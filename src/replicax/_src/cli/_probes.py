@@ -6,6 +6,7 @@ Each prints lines of JSON as it goes, so that what was found before a hang is kn
 import contextlib
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -17,6 +18,7 @@ from replicax._src.cli._workers import dies_with_us
 from replicax._src.cluster.control import how_it_ended
 
 MEGABYTES = 16
+_OF_A_STACK = re.compile(r"\s*(@\s+0x|\*{3} )")
 
 _BANDWIDTH = """
 import json, time
@@ -62,6 +64,8 @@ _TWO_WORKERS = (
     _BANDWIDTH
     + """
 import sys
+from replicax._src._jax_internals import listen_with_gloo_at
+listen_with_gloo_at("127.0.0.1")  # as workers do, whatever the name of this host leads to
 jax.distributed.initialize(
     sys.argv[2], 2, int(sys.argv[3]), initialization_timeout=30, heartbeat_timeout_seconds=20)
 reduce_everywhere(int(sys.argv[1]))
@@ -159,5 +163,6 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
+    """Returns the last line that is not of the stack of a crash."""
+    lines = [line for line in text.splitlines() if line.strip() and not _OF_A_STACK.match(line)]
     return lines[-1].strip() if lines else ""

@@ -72,6 +72,17 @@ def _as_worker(request: dict[str, Any], recorded: Recorded, temporary: str) -> i
     return 0 if status < 2 else status
 
 
+@contextlib.contextmanager
+def quick_compiles() -> Iterator[None]:
+    """Inside the block, programs are compiled quickly: each has one operation, and runs once."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
 class _Enough(BaseException):
     """Ends a step that runs as Python where all is said."""
 
@@ -178,7 +189,8 @@ class _Replaying:
         if isinstance(examined, str):
             return f"  the step is no single program: {examined}", None
         try:
-            found = examine(examined, replica=self._request["replica"])
+            with quick_compiles():
+                found = examine(examined, replica=self._request["replica"])
         except NotImplementedError as error:
             return f"  the step cannot be taken apart: {error}", None
         if found.bad is None:
@@ -229,7 +241,7 @@ class _Replaying:
             args, kwargs = replay.inputs_of(self._step)
             replay.prepare(self._step)
             try:
-                with watch.watching():
+                with watch.watching(), quick_compiles():
                     body(*args, **kwargs)
             except (_Enough, bdb.BdbQuit):
                 return
@@ -253,7 +265,10 @@ class _Replaying:
             for name, parts in zip(examined.input_names, examined.inputs, strict=True):
                 if name.startswith("argument "):
                     values.add("the", name, parts)
-            examine(examined, lambda name, line, array: values.add("activation", name, array, line))
+            with quick_compiles():
+                examine(
+                    examined, lambda name, line, array: values.add("activation", name, array, line)
+                )
         except NotImplementedError as error:
             self._say(f"  the step cannot be taken apart, and its activations not be seen: {error}")
         step = replay.run_next()

@@ -8,13 +8,11 @@ lead lets the others try first.
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from typing import final
 
 from replicax._src._typing import override
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._lease import Lease, Term
-from replicax._src.cli._log import Log
 from replicax._src.cli._member import Member
 from replicax._src.cli._node import Launcher, OwnNode, free_addresses
 from replicax._src.cli._options import LaunchOptions
@@ -29,16 +27,11 @@ _RETRY_SECONDS = 1.0
 
 @final
 class Succession(Launcher):
-    """Takes part in a job, and leads it when it must; the arguments are those of `Launcher`."""
+    """Takes part in a job, and leads it when it must."""
 
-    def __init__(
-        self,
-        options: LaunchOptions,
-        log: Log | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, options: LaunchOptions) -> None:
         assert options.shared_folder is not None
-        super().__init__(options, log, environment)
+        super().__init__(options)
         self._lease = Lease(options.shared_folder, options.node_rank)
         self._host = options.coordinator_address()[0]
         """The address by which the others reach this host, once that is known."""

@@ -474,7 +474,6 @@ def _hello(
         host=socket.gethostname(),
         device_count=device_count,
         versions=_runtime.versions(),
-        settings={},
         coordinator=coordinator,
     )
 

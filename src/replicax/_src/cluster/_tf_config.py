@@ -10,7 +10,6 @@ import json
 import operator
 import os
 import re
-from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 from replicax._src._errors import ClusterConfigError
@@ -23,13 +22,13 @@ EXAMPLE = (
 )
 
 
-def read_tf_config(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def read_tf_config() -> dict[str, Any]:
     """Returns what TF_CONFIG says, or {} if it is not set.
 
     Raises:
       ClusterConfigError: If it is not JSON, or its parts do not have the types that they must have.
     """
-    text = (os.environ if environ is None else environ).get(VARIABLE)
+    text = os.environ.get(VARIABLE)
     return {} if text is None else parse_tf_config(text)
 
 

@@ -60,16 +60,13 @@ class WorkerView:
         return len(self.workers) if self.rank is not None else 1
 
 
-def checked_cluster(
-    resolver: ClusterResolver | None, *, parameter_servers: bool = False
-) -> WorkerView | None:
+def checked_cluster(resolver: ClusterResolver | None) -> WorkerView | None:
     """Returns this worker's place in the cluster that a resolver describes.
 
     The ranks are those of TensorFlow's `id_in_cluster`: the chief is 0, workers follow.
 
     Args:
       resolver: Where to ask; None is one worker without a cluster.
-      parameter_servers: Whether the strategy has a use for the job "ps".
 
     Returns:
       The view; None if there is no cluster, so that this worker is the only one.
@@ -104,7 +101,7 @@ def checked_cluster(
         )
     if not cluster:
         return None
-    _check_jobs(cluster, source, parameter_servers)
+    _check_jobs(cluster, source)
     _check_addresses(cluster, source)
     return _view(cluster, task_type, task_id, source)
 
@@ -119,7 +116,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}"
 
 
-def _check_jobs(cluster: ClusterSpec, source: str, parameter_servers: bool) -> None:
+def _check_jobs(cluster: ClusterSpec, source: str) -> None:
     for job in cluster.jobs:
         if job not in JOBS:
             hint = {
@@ -136,7 +133,7 @@ def _check_jobs(cluster: ClusterSpec, source: str, parameter_servers: bool) -> N
                 f"({_short(cluster.job_tasks(job))}); there can be one. "
                 + ("Move the others to 'worker'." if job == "chief" else "Leave out the others.")
             )
-    if "ps" in cluster.jobs and not parameter_servers:
+    if "ps" in cluster.jobs:
         raise ClusterConfigError(
             f"{source}: the cluster has parameter servers, "
             f"'ps': {_short(cluster.as_dict()['ps'])}. Workers that "

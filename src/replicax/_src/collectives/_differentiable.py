@@ -38,7 +38,10 @@ def _require_concrete(values: Sequence[Any], what: str) -> None:
 
 
 def _apart(
-    leaves: Arrays, differentiated: Callable[[Arrays], Arrays], plain: Callable[[Arrays], Arrays]
+    leaves: Arrays,
+    differentiated: Callable[[Arrays], Arrays],
+    plain: Callable[[Arrays], Arrays],
+    what: str,
 ) -> list[jax.Array]:
     """Returns `differentiated` of floating-point leaves if JAX traces one, else `plain`."""
     floating = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
@@ -48,7 +51,17 @@ def _apart(
     results = list(leaves)
     for indices, collective in ((floating, differentiated), (others, plain)):
         if indices:
-            values = collective([leaves[i] for i in indices])
+            try:
+                values = collective([leaves[i] for i in indices])
+            except TypeError as error:
+                if "forward-mode" not in str(error):
+                    raise
+                raise WrongContextError(
+                    f"{what} was called in a function that is differentiated forwards (jax.jvp, "
+                    "jax.jacfwd, jax.hessian). Eager replicas pass back the gradients of jax.grad "
+                    "and jax.jacrev alone. Use those, or put rx.function around the step, which "
+                    "does both."
+                ) from None
             for index, value in zip(indices, values, strict=True):
                 results[index] = value
     return results
@@ -74,7 +87,7 @@ def all_reduce_with_gradient(
         return (reduce(cotangents),)
 
     reduce.defvjp(forward, backward)
-    return _apart(leaves, reduce, plain)
+    return _apart(leaves, reduce, plain, what)
 
 
 def all_gather_with_gradient(
@@ -114,4 +127,4 @@ def all_gather_with_gradient(
         )
 
     gather.defvjp(forward, backward)
-    return _apart(leaves, gather, lambda parts: meet(parts)[0])
+    return _apart(leaves, gather, lambda parts: meet(parts)[0], what)

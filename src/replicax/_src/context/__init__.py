@@ -51,6 +51,7 @@ from replicax._src.context._strategy import optimizer_state_of as optimizer_stat
 from replicax._src.context._strategy import replica_devices_of as replica_devices_of
 from replicax._src.context._strategy import scattered_sums as scattered_sums
 from replicax._src.context._strategy import serial_of as serial_of
+from replicax._src.context._strategy import sharing_worker as sharing_worker
 from replicax._src.context._world import Picked as Picked
 from replicax._src.context._world import Replicas as Replicas
 from replicax._src.context._world import Substitution as Substitution

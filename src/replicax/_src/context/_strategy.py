@@ -78,6 +78,9 @@ class ExtendedLike(Protocol):
     @property
     def _optimizer_state_class(self) -> type[OptimizerState]: ...
 
+    @property
+    def _sharing_worker(self) -> int | None: ...
+
     def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]: ...
 
     def _of_first_replica(self, value: DistributedValues) -> Any: ...
@@ -189,3 +192,8 @@ def on_planned_devices(
 def optimizer_state_of(strategy: StrategyLike) -> type[OptimizerState]:
     """Returns the class of what optimizers keep for variables of a strategy."""
     return strategy.extended._optimizer_state_class
+
+
+def sharing_worker(strategy: StrategyLike) -> int | None:
+    """Returns the number of this worker, if workers share variables that are made elsewhere."""
+    return strategy.extended._sharing_worker

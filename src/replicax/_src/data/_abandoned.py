@@ -2,7 +2,8 @@
 
 Who writes such a file holds a lock on it, which the system releases when the process ends, however
 that ends. So whoever comes later can tell the files of the living from those of the dead. Where a
-file system has no locks, all count as alive.
+file system has no locks, all count as alive; and for an hour after the last change, since there are
+file systems where only processes of one host know of each other's locks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import contextlib
 import fcntl
 import os
 import re
+import time
+
+_SECONDS = 3600.0
 
 
 def create_locked(path: str) -> int:
@@ -34,18 +38,18 @@ def create_locked(path: str) -> int:
 
 
 def is_abandoned(path: str) -> bool:
-    """Returns whether a file is there, and nobody who writes it is alive."""
+    """Returns whether a file is there, and nobody writes it any more."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return time.time() - os.fstat(descriptor).st_mtime > _SECONDS
     except OSError:
         return False
     finally:
         os.close(descriptor)
-    return True
 
 
 def remove_abandoned(folder: str, name: re.Pattern[str]) -> None:

@@ -327,7 +327,7 @@ class _Description:
             return cls(
                 _count(found["elements"]),
                 found["structure"],
-                tuple(_integer(seed) for seed in found["seeds"]),
+                tuple(integer(seed) for seed in found["seeds"]),
                 [[_checked_type(*type_) for type_ in types] for types in found["columns"]],
                 [_checked_section(*section) for section in found["sections"]],
             )
@@ -335,14 +335,15 @@ class _Description:
             raise _Damaged(f"its description cannot be understood ({error!r:.80})") from None
 
 
-def _integer(value: object) -> int:
+def integer(value: object) -> int:
+    """Returns what JSON had, if it is an integer."""
     if type(value) is not int:
         raise TypeError(f"{value!r:.40} is no integer")
     return value
 
 
 def _count(value: object) -> int:
-    number = _integer(value)
+    number = integer(value)
     if number < 0:
         raise ValueError(f"{number} is below 0")
     return number
@@ -351,7 +352,7 @@ def _count(value: object) -> int:
 def _checked_section(size: object, checksum: object, *length: object) -> tuple[int, ...]:
     if len(length) > 1:
         raise ValueError(f"a section of {length!r:.40}")
-    return (_count(size), _integer(checksum), *map(_count, length))
+    return (_count(size), integer(checksum), *map(_count, length))
 
 
 def _checked_type(kind: object, dtype: object, shape: Sequence[object]) -> LeafType:

@@ -466,7 +466,7 @@ class Dataset(RarerOperations):
 
     # ------------------------------------------------------------------ the way it is read
 
-    def cache(self, filename: str = "", name: str | None = None) -> Dataset:
+    def cache(self, filename: str | os.PathLike[str] = "", name: str | None = None) -> Dataset:
         """Returns the same elements, computed once and kept: in memory, or in the named file."""
         if not isinstance(filename, str | os.PathLike):
             raise TypeError(f"cache() takes a file name, or nothing; got {filename!r}.")

@@ -196,6 +196,7 @@ class Writer:
         self._bytes.pop(shard)
         part = Part(f"part-{self._token}-{self._count:06d}", len(elements))
         self._count += 1
+        os.utime(self._handle)  # shows that it goes on
         self._shards.setdefault(shard, []).append(part)
         _cache_file.write(os.path.join(self._folder, part.name), elements, (), self._compress)
 
@@ -223,7 +224,12 @@ class Writer:
             file.flush()
             os.fsync(self._handle)
         for part in self._parts():
-            os.stat(os.path.join(self._folder, part.name))  # or somebody has removed it
+            path = os.path.join(self._folder, part.name)
+            if not os.path.exists(path):
+                raise FileNotFoundError(
+                    f"{self._operation}: {path!r} is gone: another program has removed it. Give "
+                    "every program a folder of its own."
+                )
         path = os.path.join(self._folder, INDEX)
         if self._is_shared and not _is_first(self._temporary, path):
             self.give_up()
@@ -352,19 +358,13 @@ def read_index(folder: str) -> Index:
             _checked_structure(found["structure"], len(found["leaves"])),
             [_checked_leaf(*leaf) for leaf in found["leaves"]],
             {
-                _integer(shard): [_checked_part(*p) for p in parts]
+                _cache_file.integer(shard): [_checked_part(*p) for p in parts]
                 for shard, parts in found["shards"]
             },
-            tuple(_integer(seed) for seed in found["seeds"]),
+            tuple(_cache_file.integer(seed) for seed in found["seeds"]),
         )
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         _damaged(path, f"it cannot be understood ({error!r:.80})")
-
-
-def _integer(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r:.40} is no integer")
-    return value
 
 
 def _checked_structure(structure: Any, leaves: int) -> Any:
@@ -380,7 +380,7 @@ def _checked_leaf(shape: Any, dtype: object) -> tuple[list[int | None] | None, s
         raise ValueError(f"a leaf of {dtype!r:.40}")
     if shape is None:
         return None, dtype
-    sizes = [None if size is None else _integer(size) for size in shape]
+    sizes = [None if size is None else _cache_file.integer(size) for size in shape]
     if any(size is not None and size < 0 for size in sizes):
         raise ValueError(f"a leaf of the shape {shape!r:.40}")
     return sizes, dtype
@@ -389,9 +389,9 @@ def _checked_leaf(shape: Any, dtype: object) -> tuple[list[int | None] | None, s
 def _checked_part(name: object, elements: object) -> Part:
     if not isinstance(name, str) or _PART.fullmatch(name) is None:
         raise ValueError(f"a part that is called {name!r:.60}")
-    if _integer(elements) <= 0:
+    if _cache_file.integer(elements) <= 0:
         raise ValueError(f"a part of {elements!r:.40} elements")
-    return Part(name, _integer(elements))
+    return Part(name, _cache_file.integer(elements))
 
 
 def specs_fit(given: ElementSpec, index: Index) -> bool:

@@ -16,4 +16,5 @@ from replicax._src.functions._observing import Discarding as Discarding
 from replicax._src.functions._observing import Examined as Examined
 from replicax._src.functions._observing import Proceed as Proceed
 from replicax._src.functions._observing import Substitute as Substitute
+from replicax._src.functions._programs import traces_so_far as traces_so_far
 from replicax._src.functions._retry import NotOneProgram as NotOneProgram

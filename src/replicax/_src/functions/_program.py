@@ -40,6 +40,7 @@ from replicax._src.functions._making import Making
 from replicax._src.functions._many import loop_of
 from replicax._src.functions._observing import Discarding, Examined
 from replicax._src.functions._place import Place
+from replicax._src.functions._pooling import compare_in_windows
 from replicax._src.functions._remedies import remark_on
 from replicax._src.functions._returned import component_of
 from replicax._src.functions._trace import Entry, Passage, ProgramTrace, array_for
@@ -85,11 +86,14 @@ class Program:
         self.creates = bool(traced.made)
         self.made_variables = found.made_variables
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
+        on_cpu = place.devices[0].platform == "cpu"
+        if on_cpu:
+            self.jaxpr = compare_in_windows(self.jaxpr)
         compiled = self.jaxpr
         if self.mesh is not None:
             if self.mesh.logical_devices == 1:  # else the compiler has collectives of its own
                 packing = self.mesh.packing
-                if on_cpu := place.devices[0].platform == "cpu":
+                if on_cpu:
                     self.jaxpr = transpose_late(self.jaxpr)
                     packing = packing._replace(most_alike=None)  # since places are hidden
                 compiled = self.jaxpr = join_reductions(self.jaxpr, packing)

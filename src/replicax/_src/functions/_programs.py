@@ -37,6 +37,7 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.variable import Variable
 
+_traces = 0
 _MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
 
 
@@ -101,6 +102,8 @@ class Programs:
         frame: Frame,
         arguments: Arguments,
     ) -> Program | AsPython:
+        global _traces
+        _traces += 1
         let_libraries_join()
         place = first_guess(strategy, frame, arguments, self._devices, self._python_function)
         given = arguments
@@ -166,6 +169,11 @@ class Programs:
         except Exception as error:
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise
+
+
+def traces_so_far() -> int:
+    """Returns how often functions were traced in this process: such a call takes long."""
+    return _traces
 
 
 def _forget(reference: weakref.ref[Programs], key: Hashable) -> None:

@@ -12,6 +12,7 @@ from typing import Any, final
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
+from replicax._src.functions import Function
 from replicax._src.parameter_servers._dispatcher import Closure, Dispatcher
 from replicax._src.parameter_servers._packing import numbers, packed, unpacked
 from replicax._src.parameter_servers._remote_value import (
@@ -225,13 +226,16 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
 
         Args:
           dataset_fn: a function without arguments that returns a data set, and is called on each
-            worker; or a data set, or a distributed one of the strategy.
+            worker, as Python, also if it is an `rx.function`; or a data set, or a distributed one
+            of the strategy.
 
         Returns:
           `PerWorkerValues`. `iter(...)` of it gives iterators of the workers' own: pass it to
           functions, which call `next` on it.
         """
-        if callable(dataset_fn):
+        if isinstance(dataset_fn, Function):
+            make = dataset_fn.python_function  # a data set is no result of a program
+        elif callable(dataset_fn):
             make = dataset_fn
         elif isinstance(dataset_fn, DatasetOfWorkers):
             make = dataset_fn.make

@@ -17,11 +17,10 @@ from typing import Any, final
 
 from replicax._src._errors import WorkerLostError, add_note
 from replicax._src._warnings import warn
-from replicax._src.cluster import imported_ray
 from replicax._src.parameter_servers._coordinator_view import CoordinatorView
 from replicax._src.parameter_servers._packing import known_optimizer, numbers, packed, unpacked
 from replicax._src.parameter_servers._remote_value import RemoteValue, cancelled
-from replicax._src.parameter_servers._servers import ActorHandle
+from replicax._src.parameter_servers._servers import ActorHandle, connected_ray, lost_errors
 from replicax._src.parameter_servers._staleness import Staleness, StalenessLimit
 from replicax._src.parameter_servers._worker import Call, Ending, Outcome
 from replicax._src.strategies import Strategy
@@ -256,7 +255,7 @@ class Dispatcher:
                     lane.is_down = revives = True
                 self._changed.notify_all()
         if lost is not None and revives:
-            self._revive(imported_ray(), lane, lost)
+            self._revive(lane, lost)
         return True
 
     def _take(self, lane: _Lane) -> list[Closure]:
@@ -310,12 +309,12 @@ class Dispatcher:
         Returns:
           Which start of the worker was lost, or None.
         """
-        ray = imported_ray()
+        ray = connected_ray()
         while left:
             lives = lane.lives
             try:
                 outcomes, large = self._call(ray, lane, left)
-            except ray.exceptions.RayActorError as error:
+            except lost_errors(ray) as error:
                 for closure in left:
                     closure.attempts += 1
                 self._tell_who_is_lost(left[0], str(error).splitlines()[0])
@@ -422,21 +421,28 @@ class Dispatcher:
             outcomes, large = lane.actor.run.options(num_returns=2).remote(calls, lives)
         return ray.get(outcomes, timeout=self.function_timeout), large
 
-    def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
+    def _revive(self, lane: _Lane, lives: int) -> None:
         """Waits until a worker that was lost has been started again."""
-        limit = time.monotonic() + _STARTED_WITHIN
-        while not self._is_closed.is_set():
-            try:
-                ray.get(lane.actor.ready.remote(), timeout=_WATCHED_EVERY)
-                break
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                if time.monotonic() > limit:
-                    self._tell_who_is_gone(lane, str(error))
-                self._is_closed.wait(0.05)
+        try:
+            self._await_start(lane)
+        except Exception as error:  # such as that the cluster is gone
+            self._fail(error)
         self._started_again(lane, lives)
         with self._changed:
             lane.is_down = lane.is_gone = False
             self._changed.notify_all()
+
+    def _await_start(self, lane: _Lane) -> None:
+        limit = time.monotonic() + _STARTED_WITHIN
+        while not self._is_closed.is_set():
+            ray = connected_ray()
+            try:
+                ray.get(lane.actor.ready.remote(), timeout=_WATCHED_EVERY)
+                return
+            except (*lost_errors(ray), ray.exceptions.GetTimeoutError) as error:
+                if time.monotonic() > limit:
+                    self._tell_who_is_gone(lane, str(error))
+                self._is_closed.wait(0.05)
 
     def _tell_who_is_gone(self, lane: _Lane, reason: str) -> None:
         """Warns that a worker is not started again; if there is no other one, that is an error."""

@@ -12,8 +12,8 @@ import numpy as np
 from replicax._src import _tree
 from replicax._src._errors import CancelledError
 from replicax._src._typing import override
-from replicax._src.cluster import imported_ray
 from replicax._src.parameter_servers._packing import Referred, unpacked, value_there
+from replicax._src.parameter_servers._servers import connected_ray
 
 
 @final
@@ -67,7 +67,7 @@ class RemoteValue(Referred):
             raise self._error
         assert self._held is not None
         ref, result = self._held
-        found = unpacked(result) if isinstance(result, bytes) else imported_ray().get(ref)[result]
+        found = unpacked(result) if isinstance(result, bytes) else connected_ray().get(ref)[result]
         return _tree.map_structure(_plain, found)
 
     @override

@@ -19,6 +19,32 @@ def answer_timeout() -> float:
     return float(os.environ.get("REPLICAX_SERVER_TIMEOUT", _ANSWERED_WITHIN))
 
 
+def connected_ray() -> ModuleType:
+    """Returns the module `ray`; raises `RuntimeError` if it was shut down.
+
+    A call would start another cluster, silently, which other hosts could reach.
+    """
+    ray = imported_ray()
+    if not ray.is_initialized():
+        raise RuntimeError(
+            "Ray was shut down, and with it the workers and parameter servers of this strategy. "
+            "Make another strategy, and restore a checkpoint."
+        )
+    return ray
+
+
+def lost_errors(ray: ModuleType) -> tuple[type[Exception], ...]:
+    """Returns what Ray raises when a process is gone, or its node with what it has answered."""
+    errors = ray.exceptions
+    return (
+        errors.RayActorError,
+        errors.OutOfMemoryError,  # Ray has ended it, because its node had no memory left
+        errors.NodeDiedError,
+        errors.ObjectLostError,
+        errors.WorkerCrashedError,
+    )
+
+
 class ActorHandle(Protocol):
     """A handle of an actor of Ray, whose methods are called with `.remote(...)`."""
 
@@ -90,9 +116,7 @@ class Servers:
           LostError: one of them was started again, and does not have what it is asked for.
           UnavailableError: one of them does not answer in time.
         """
-        ray = imported_ray()
-        if not ray.is_initialized():  # a call would start another one
-            raise RuntimeError("Ray was shut down, and with it the parameter servers.")
+        ray = connected_ray()
         lives = list(self.lives)
         refs = {
             server: getattr(self._actors[server], method).remote(*given)
@@ -117,7 +141,7 @@ class Servers:
         for server, ref in refs.items():
             try:
                 ray.get(ref, timeout=0)
-            except ray.exceptions.RayActorError as gone:
+            except lost_errors(ray) as gone:
                 return ServerGoneError(server, lives[server], str(gone).partition("\n")[0])
             except ray.exceptions.GetTimeoutError:
                 silent.append(server)
@@ -140,5 +164,6 @@ class Servers:
 
     def tell(self, method: str, servers: Sequence[int], *arguments: object) -> None:
         """Calls a method of some servers, and does not wait for it."""
+        connected_ray()
         for server in servers:
             getattr(self._actors[server], method).remote(*arguments)

@@ -34,8 +34,14 @@ class WorkerExtended(StrategyExtended):
         raise WrongContextError(
             f"The variable {kwargs.get('name') or 'Variable'!r} is made in a function on a worker. "
             "Variables live on parameter servers, and are made in the program that schedules: "
-            "make it there, inside `with strategy.scope():`, and use it in the function."
+            "make it there, inside `with strategy.scope():`, and use it in the function. A Keras "
+            "model gets its variables from a keras.Input, or when it is called there once."
         )
+
+    @property
+    @override
+    def _sharing_worker(self) -> int | None:
+        return self._worker.index
 
     def look_up(self, table: Variable, ids: ArrayInput) -> Any:
         """Returns rows of a table."""

@@ -27,7 +27,7 @@ from replicax._src.recording._origins import Origin
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BELOW = tuple(
-    os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (jax, jaxlib, np)
+    os.path.dirname(os.path.abspath(str(each.__file__))) + os.sep for each in (jax, jaxlib, np)
 )
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _SHOWN = 12  # local names

@@ -104,8 +104,9 @@ class _ByArgument:
             if self._recorder is not None:
                 self._tell(
                     f"--record records {self._name!r}, the first function that changes variables "
-                    f"of the checkpoint, and {name!r} changes some as well: a replay will not have "
-                    "these changes. Make one function of both, or an rx.debug.Recorder yourself."
+                    f"of the checkpoint, and {name!r} changes some as well: a replay has what that "
+                    "made of small variables, and does not run it. Make one function of both, or "
+                    "an rx.debug.Recorder yourself."
                 )
                 return
             self._name = name

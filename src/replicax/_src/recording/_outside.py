@@ -7,7 +7,8 @@ the model: a replay has none of that, so the new values are recorded with the ne
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from replicax._src.recording._inputs import Kept
@@ -31,7 +32,8 @@ class Outside:
     """Sees who writes to variables, until it is asked. Costs nothing while nobody does."""
 
     def __init__(self) -> None:
-        self._written: dict[int, Any] = {}  # by id: variables, and what programs have written
+        # By id: variables, and what programs have written; and the thread that has done it.
+        self._written: dict[int, tuple[Any, int]] = {}
         self._names: dict[int, Name] = {}  # of the variables that can be told, by id
         self._used: set[int] = set()  # those that the function uses
         self._read: dict[int, Variable] = {}  # those that no checkpoint has, and no step changes
@@ -42,11 +44,19 @@ class Outside:
 
     def written(self, what: Variable | ProgramState) -> None:
         """Called for each variable that Python writes to, and with what each program writes."""
-        self._written[id(what)] = what
+        self._written[id(what)] = what, threading.get_ident()
 
     def forget(self) -> None:
-        """Forgets what was written: the recorded function itself has done it."""
-        self._written.clear()
+        """Forgets what was written: the recorded function itself has done it.
+
+        What other threads have written while a program ran is not its work.
+        """
+        written, self._written = self._written, {}
+        me = threading.get_ident()
+        if any(
+            thread == me and isinstance(what, ProgramState) for what, thread in written.values()
+        ):
+            self._written |= {key: each for key, each in written.items() if each[1] != me}
 
     def begin(
         self,
@@ -65,7 +75,8 @@ class Outside:
         """
         if self._names:
             self._note_read()
-        self._written = dict(self._set_once)
+        me = threading.get_ident()
+        self._written = {key: (each, me) for key, each in self._set_once.items()}
         self._read = {id(each): each for each in read}
         self._names = {id(each): number for number, each in enumerate([*unsaved, *read])}
         self._names |= {id(each): name for name, each in saved.items()}
@@ -76,9 +87,8 @@ class Outside:
         if not self._written:
             return []
         self._note_read()
-        written = [
-            each for each in _variables_in(self._written.values()) if id(each) in self._names
-        ]
+        noted, self._written = self._written, {}
+        written = [each for each in _variables_in(noted) if id(each) in self._names]
         written.sort(key=lambda each: id(each) not in self._used)  # those it uses come first
         found: list[tuple[Name, Kept | list[Any]]] = []
         room = _MOST_BYTES
@@ -93,19 +103,18 @@ class Outside:
             room -= size
             found.append((name, _kept(variable)))
         self._is_told = self._is_told or bool(self.left_out)
-        self._written.clear()
         return found
 
     def _note_read(self) -> None:
-        for variable in _variables_in(self._written.values()):
+        for variable in _variables_in(self._written):
             if id(variable) in self._read:
                 self._set_once[id(variable)] = variable
 
 
-def _variables_in(written: Iterable[Any]) -> list[Variable]:
+def _variables_in(written: Mapping[int, tuple[Any, int]]) -> list[Variable]:
     """Returns the variables that were written to, each once."""
     found: dict[int, Variable] = {}
-    for each in list(written):
+    for each, _ in list(written.values()):
         try:
             variables = each.variables() if isinstance(each, ProgramState) else [each]
         except VariableGone:

@@ -43,7 +43,7 @@ from replicax._src.variable import (
 )
 
 _MEDIAN_OF = 101  # steps
-_FIRST_STEPS = 10  # of which nothing is said about time: they compile
+_FIRST_STEPS = 10  # of which nothing is said about time
 PEAKS, BITS, WHOLE = "largest", "bits", "gradient of "
 
 
@@ -192,11 +192,21 @@ class Probe:
         names: Sequence[str],
         figures: dict[str, np.ndarray],
         times: dict[str, float],
+        is_first: bool = False,
     ) -> Finding | None:
-        """Returns what is wrong with a step; None if nothing is."""
+        """Returns what is wrong with a step; None if nothing is.
+
+        Args:
+          step: its number.
+          results: the small arrays that it returned.
+          names: what the columns of `figures` are of.
+          figures: what was looked at.
+          times: that it took.
+          is_first: whether a program was compiled for it, which takes long.
+        """
         self._names = names
         finding = self._bad_value(step, results, figures) if self._looks else None
-        return finding or self._slow(step, times)
+        return finding or (None if is_first else self._slow(step, times))
 
     def of_all(self, finding: Finding, lines: Mapping[int, dict[str, Any]]) -> Finding:
         """Returns a finding as it is with what all workers have recorded of the step.

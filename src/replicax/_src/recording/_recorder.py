@@ -43,7 +43,14 @@ from replicax._src.cluster import current_membership
 from replicax._src.context import replica_devices_of
 from replicax._src.data import delivery_watchers
 from replicax._src.devices import groups_of
-from replicax._src.functions import Function, Proceed, as_function, observe, observer_of
+from replicax._src.functions import (
+    Function,
+    Proceed,
+    as_function,
+    observe,
+    observer_of,
+    traces_so_far,
+)
 from replicax._src.recording._capsule import MANIFEST, write_capsule
 from replicax._src.recording._inputs import Elements, describe, structure_of
 from replicax._src.recording._others import lines_of_step
@@ -281,6 +288,7 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         self._react()
+        traces = traces_so_far()
         if last_on_disk(self._checkpoint) != self._on_disk:
             variables = self._probe.variables(proceed, body, args, kwargs)  # makes those missing
             is_first = self._step is None
@@ -315,6 +323,7 @@ class Recorder:
         finally:
             self._outside.forget()
         self._step = step
+        call.is_first = traces_so_far() != traces
         call.results = small_results(result)
         self._put(call)
         finding = self._probe.copies_at(step)
@@ -359,7 +368,9 @@ class Recorder:
         if isinstance(step, int) or hasattr(step, "numpy"):
             self._step = int(step if isinstance(step, int) else step.numpy())
         else:
-            self._step = _step_at(self._ring.folder, path)
+            # Of the first worker: there may be more of them now than there were.
+            first = os.path.join(self._directory, "worker-0")
+            self._step = _step_at(first if os.path.isdir(first) else self._ring.folder, path)
         described = _description(self._checkpoint, self._function)
         described |= {"by_argument": self._is_by_argument, "by_run": by_run}
         write_description(self._ring.folder, described)

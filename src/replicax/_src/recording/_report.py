@@ -92,10 +92,12 @@ def table_of(steps: Sequence[Replayed]) -> str:
             "the step, or by a fault"
         )
     for each in steps[-_SHOWN:]:
-        lines += [
-            f"  before step {each.step}, not by the function: {text}"
-            for text in each.outside[:_SHOWN]
-        ]
+        changed = list(each.outside[:_SHOWN])
+        if len(each.outside) > _SHOWN:
+            changed.append(f"{len(each.outside) - _SHOWN} more were changed")
+        if each is not steps[-1] and changed:
+            changed = ["; ".join(changed)]
+        lines += [f"  before step {each.step}, not by the function: {text}" for text in changed]
         lines.append(f"  step {each.step}: {_numbers(each)}{_verdict(each)}")
     return "\n".join(lines)
 

@@ -29,7 +29,8 @@ class Traps:
         every so many steps, as `rx.debug.check_replicas` does.
       slower_than: finds steps that take more than so many times the median of the last ones,
         from the call until the results are there. A pause between two calls does not count, but in
-        a job of many workers the others wait for it inside of theirs.
+        a job of many workers the others wait for it inside of theirs. Nor does a step for which a
+        program is compiled: the first one with other shapes.
     """
 
     finite: bool = False

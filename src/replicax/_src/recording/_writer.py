@@ -36,6 +36,7 @@ class Call:
     results: list[Any] = dataclasses.field(default_factory=list)
     figures: Any = None
     outside: Sequence[tuple[Any, Any]] = ()
+    is_first: bool = False  # of its program, which was compiled
     error: str | None = None
 
 
@@ -153,7 +154,7 @@ def _write(
             ring.names = names
             line["names"] = list(names)
     ring.write(line)
-    finding = probe.finding(call.step, call.results, names, figures, times)
+    finding = probe.finding(call.step, call.results, names, figures, times, call.is_first)
     if finding is not None:
         findings.put(finding)
     return done

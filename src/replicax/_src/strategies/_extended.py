@@ -460,6 +460,11 @@ class StrategyExtended:
         """What optimizers keep for variables of this strategy."""
         return OptimizerState
 
+    @property
+    def _sharing_worker(self) -> int | None:
+        """The number of this worker, if workers share variables that are made elsewhere."""
+        return None
+
     def _layout_of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         """Returns the layout of a part of an optimizer's state for the variable `primary`."""
         return self._state_layout.of_slot(primary, shape)

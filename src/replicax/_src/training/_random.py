@@ -8,6 +8,7 @@ other, and is saved with a checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -19,12 +20,20 @@ import numpy as np
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import ArrayInput, DTypeLike
-from replicax._src.context import current_replica, get_replica_context, meet_replicas, world
+from replicax._src.context import (
+    current_replica,
+    get_replica_context,
+    get_strategy,
+    meet_replicas,
+    sharing_worker,
+    world,
+)
 from replicax._src.variable import (
     DistributedVariable,
     Variable,
     VariableAggregation,
     VariableSynchronization,
+    outside_of_everything,
 )
 
 _LARGEST_SEED = 2**63
@@ -109,6 +118,9 @@ class Generator:
         else:
             state = self._advanced()
         key = jax.random.wrap_key_data(state[:-1])
+        worker = sharing_worker(get_strategy())
+        if worker is not None:  # another one may have read the same state
+            key = jax.random.fold_in(key, worker + 1)
         return jax.random.fold_in(jax.random.fold_in(key, number), state[-1])
 
     def _advanced(self) -> jax.Array:
@@ -218,9 +230,14 @@ _global: list[Generator] = []
 
 
 def get_global_generator() -> Generator:
-    """Returns the generator of the program, made when first asked for."""
+    """Returns the generator of the program, made when first asked for.
+
+    A worker of a `ParameterServerStrategy` has one of its own.
+    """
     if not _global:
-        _global.append(Generator())
+        shares = sharing_worker(get_strategy()) is not None
+        with outside_of_everything() if shares else contextlib.nullcontext():
+            _global.append(Generator())
     return _global[0]
 
 

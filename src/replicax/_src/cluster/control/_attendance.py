@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 from replicax._src.cluster.control._types import Message, counted, listed
 
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 @final
 @dataclasses.dataclass(frozen=True)
 class Hello:
-    """What a worker says when it arrives. Everybody must say the same in `same`."""
+    """What a worker says when it arrives."""
 
     worker: int
     addresses: tuple[str, ...]
@@ -27,7 +27,6 @@ class Hello:
     host: str
     device_count: int | None
     versions: dict[str, str]
-    settings: dict[str, Any]
     coordinator: str | None
 
     def message(self) -> Message:
@@ -49,13 +48,14 @@ class Hello:
                 if message["device_count"] is None
                 else int(message["device_count"]),
                 versions={str(k): str(v) for k, v in dict(message["versions"]).items()},
-                settings=dict(message["settings"]),
                 coordinator=message["coordinator"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a hello: {error}") from error
         if not 0 <= hello.worker < len(hello.addresses) == len(hello.names):
             raise ValueError("not a hello: the worker is not in its own cluster")
+        if not isinstance(hello.coordinator, str | None):
+            raise ValueError("not a hello: its coordinator is no address")
         return hello
 
     @property
@@ -154,15 +154,6 @@ class Attendance:
             "The workers have different numbers of devices",
             "Give each the same number (CUDA_VISIBLE_DEVICES, JAX_NUM_CPU_DEVICES)",
         )
-        for setting in dict.fromkeys(
-            name for hello in self.hellos.values() for name in hello.settings
-        ):
-            found += self._different(
-                lambda hello, setting=setting: hello.settings.get(setting),
-                str,
-                f"The workers have different settings of {setting}",
-                "Use the same everywhere",
-            )
         return found
 
     def _different(

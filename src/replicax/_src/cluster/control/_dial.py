@@ -7,6 +7,7 @@ another program that happens to use the port (say so at once, and what it said).
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import struct
@@ -153,6 +154,9 @@ def _repeat(
             reason = "no answer"
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
+            if error.errno == errno.ENETUNREACH and host.startswith("127."):
+                reason = "the loopback device of this host is down (`ip link set lo up`)"
+                raise NobodyThere(reason) from None
         if time.monotonic() + pause >= end:
             raise NobodyThere(reason, is_unresolved)
         time.sleep(pause)

@@ -186,10 +186,10 @@ def quit_now(status: int) -> None:
     os._exit(status if 0 <= status < 256 else 1)
 
 
-def quit_later(status: int, seconds: float = _LAST_WORDS_SECONDS) -> None:
+def quit_later(status: int) -> None:
     """Ends the process after a while, if it has not ended by itself."""
 
-    timer = threading.Timer(seconds, os._exit, [status if 0 <= status < 256 else 1])
+    timer = threading.Timer(_LAST_WORDS_SECONDS, os._exit, [status if 0 <= status < 256 else 1])
     timer.daemon = True
     with contextlib.suppress(RuntimeError):
         timer.start()

@@ -64,7 +64,7 @@ class Reception:
 
     def hello(self, loop: MessageLoop, connection: Connection, message: Message) -> None:
         """Receives somebody who says who it is; ValueError if it does not."""
-        hello = _checked(Hello.of(message))
+        hello = Hello.of(message)
         challenges = connection.challenge, str(message["challenge"])
         where = f"{loop.bound_address[0]}:{loop.port}"
         shown = is_proof(str(message["proof"]), worker_proof(self._key, hello.worker, *challenges))
@@ -164,16 +164,6 @@ class Reception:
             + f"; {hello.process} is one too many. Give every process its own task index and every "
             "job a port of its own"
         )
-
-
-def _checked(hello: Hello) -> Hello:
-    """Returns it; ValueError if what the workers are to have in common cannot be compared."""
-    compared = (hello.coordinator, *hello.settings.values())
-    if not all(value is None or isinstance(value, str | int | float) for value in compared):
-        raise ValueError("not a hello: its coordinator or settings are no plain values")
-    if hello.coordinator is not None and not isinstance(hello.coordinator, str):
-        raise ValueError("not a hello: its coordinator is no address")
-    return hello
 
 
 def _refusal(kind: str, text: str) -> Message:

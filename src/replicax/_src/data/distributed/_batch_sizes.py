@@ -83,16 +83,13 @@ def has_static_shapes(node: Node) -> bool:
                 shape is not None and None not in shape for shape in node.padded_shapes
             )
             return node.drop_remainder and (known or has_static_shapes(node.input))
-        case Unbatch() | Rebatch():  # however many rows each batch has
-            rows = node.input.input if isinstance(node.input, Batch) else node.input
-            if isinstance(node, Rebatch) and not (
-                node.drop_remainder and len(set(node.sizes)) == 1
-            ):
-                return False
-            return has_static_shapes(rows)
+        case Unbatch():
+            return _have_static_rows(node.input)
+        case Rebatch():
+            is_one_size = node.drop_remainder and len(set(node.sizes)) == 1
+            return is_one_size and _have_static_rows(node.input)
         case Interleave():
-            made = node.first_made if has_static_shapes(node.input) else None
-            return made is not None and has_static_shapes(made)
+            return (made := _made_by(node)) is not None and has_static_shapes(made)
         case Window() | Indexed() | RaggedBatch():
             return False
         case Choose():
@@ -106,6 +103,23 @@ def has_static_shapes(node: Node) -> bool:
             except NoElements:
                 return False
     return all(has_static_shapes(each) for each in node.inputs)
+
+
+def _have_static_rows(node: Node) -> bool:
+    """Returns whether the rows of all batches have one shape, however many there are of them."""
+    match node:
+        case Batch():
+            return has_static_shapes(node.input)
+        case Interleave():
+            return (made := _made_by(node)) is not None and _have_static_rows(made)
+    if isinstance(node, (*_SOME_OF, Concatenate, Rebatch)) or node.keeps_elements:
+        return all(map(_have_static_rows, node.inputs))
+    return has_static_shapes(node)
+
+
+def _made_by(node: Interleave) -> Node | None:
+    """Returns a data set that stands for all that the function makes of elements, if one does."""
+    return node.first_made if has_static_shapes(node.input) else None
 
 
 def _is_known(spec: ElementSpec) -> bool:

@@ -23,6 +23,7 @@ from replicax._src.context import (
     has_strategy,
     in_cross_replica_context,
     is_compiling,
+    world,
 )
 from replicax._src.integrations.keras import _on_servers, _reduction, _variables
 from replicax._src.integrations.keras._reduction import Original
@@ -64,8 +65,8 @@ def assign(original: Original, variable: JaxVariable, value: jax.Array) -> None:
             variable._direct_assign(value)
             return
         raise ValueError(
-            f"The Keras variable {variable.path!r} was assigned in an rx.function, but was "
-            "made outside of a strategy's scope: it would keep a value that is never computed. "
+            f"The Keras variable {variable.path!r} was assigned in an rx.function or a loss, but "
+            "was made outside of a strategy's scope: it would keep a value that is never computed. "
             "Make the layer, metric or optimizer that it belongs to inside `with "
             "strategy.scope():`."
         )
@@ -118,8 +119,9 @@ def _in_program() -> bool:
 
 
 def _outlives_its_trace(variable: JaxVariable, value: object) -> bool:
-    """Returns whether a plain variable from outside is given a value of a trace."""
-    return is_compiling() and isinstance(value, Tracer) and _is_from_outside(variable)
+    """Returns whether a plain variable from outside is given a value of a program or a loss."""
+    is_ours = is_compiling() or bool(world().substitutions)
+    return is_ours and isinstance(value, Tracer) and _is_from_outside(variable)
 
 
 def _is_from_outside(variable: JaxVariable) -> bool:

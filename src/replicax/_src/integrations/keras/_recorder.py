@@ -15,6 +15,7 @@ import keras
 from keras.src.models.model import Model
 
 from replicax._src._errors import TrappedStepError
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import PyTree, override
 from replicax._src.checkpoints import Checkpoint, CheckpointManager
 from replicax._src.functions import Function
@@ -27,7 +28,7 @@ class RecorderCallback(keras.callbacks.Callback):
 
     def __init__(self, directory: str | os.PathLike[str], options: dict[str, Any]):
         super().__init__()
-        self._directory = os.fspath(directory)
+        self._directory = absolute_path(directory, "directory")
         self._options = options
         self._manager: CheckpointManager | None = None
         self._saved_for: tuple[Any, ...] = ()

@@ -17,6 +17,7 @@ from keras.src.layers.layer import Layer
 from keras.src.losses.loss import squeeze_or_expand_to_same_rank
 from keras.src.metrics.reduction_metrics import Mean
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from replicax._src._typing import DTypeLike
 from replicax._src.collectives import gradients_weighted_by
@@ -32,7 +33,7 @@ from replicax._src.integrations.keras._variables import (
     outside_of_programs,
 )
 from replicax._src.strategies import Strategy
-from replicax._src.training import losses_as_means, show_gradients
+from replicax._src.training import gradient_watchers, losses_as_means, show_gradients
 
 
 @final
@@ -223,13 +224,23 @@ def _of_all(
         return grads
     share = _state.share
     present = [g if share is None else share.part(g) for g in grads if g is not None]
-    variables = zip(grads, optimizer._trainable_variables, strict=False)
-    show_gradients(
-        present,
-        [getattr(v, "__rx_variable__", None) for gradient, v in variables if gradient is not None],
-    )
+    if gradient_watchers:
+        variables = zip(grads, optimizer._trainable_variables, strict=False)
+        show_gradients(
+            [_without_overflow(g) for g in present] if _may_overflow(optimizer) else present,
+            [getattr(v, "__rx_variable__", None) for g, v in variables if g is not None],
+        )
     reduced = iter(context.all_reduce("SUM", present))
     return [None if g is None else next(reduced) for g in grads]
+
+
+def _may_overflow(optimizer: BaseOptimizer) -> bool:
+    """Returns whether an optimizer tries scales until gradients do not overflow any more."""
+    return isinstance(optimizer, LossScaleOptimizer)
+
+
+def _without_overflow(gradient: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
 def scaled_loss(value: jax.Array) -> Any:
