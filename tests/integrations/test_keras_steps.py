@@ -333,3 +333,25 @@ def test_replicas_overflow_together_in_a_step_as_tensorflow_has_it():
         np.testing.assert_array_equal(one, other)
     assert np.isfinite(np.concatenate([w.ravel() for w in model.get_weights()])).all()
     assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+def test_a_model_with_a_step_as_tensorflow_has_it_needs_no_call():
+    class Inner(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            variables = self.inner.trainable_variables
+            loss, gradients = rx.value_and_grad(
+                lambda: keras.ops.mean(keras.ops.square(self.inner(data))), variables
+            )
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            return {"own": loss}  # Keras has a metric called "loss"
+
+    with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = Inner()
+        model.compile("sgd")
+    x = np.ones((8, 3), np.float32)
+    losses = model.fit(x, batch_size=4, epochs=2, verbose=0).history["own"]
+    assert losses[1] < losses[0]

@@ -217,6 +217,7 @@ def _hook_models() -> None:
         _around(JAXTrainer, f"make_{name}", functools.partial(_make, name, function))
     for name in ("train_step", "test_step", "predict_step"):
         _around(JAXTrainer, name, _steps.of_either_kind)
+    _around(Trainer, "_symbolic_build", _build_by_call)
     _around(JAXTrainer, "_get_jax_state", _jax_state)
     _around(JAXTrainer, "jax_state_sync", _jax_state_sync)
     _around(JAXEpochIterator, "_get_iterator", _iterator)
@@ -319,6 +320,14 @@ def _with_our_data(original: Original, model: Model, *args: object, **kwargs: ob
     _workers.agree_on_chance(strategy)
     with _workers.silent_unless_first(strategy, given) as arguments:
         return _in_own_strategy(original, model, **arguments)
+
+
+def _build_by_call(original: Original, model: Model, *args: Any, **kwargs: Any) -> None:
+    """A model with a step of its own, and no `call`, has its variables in models inside of it."""
+    if strategy_of(model) is None or type(model).call is not Model.call:
+        original(model, *args, **kwargs)
+    else:
+        model.built = True
 
 
 def _make(
