@@ -101,6 +101,28 @@ def test_a_mesh_that_the_user_has_set(strategy: Any):
         assert [float(other()), float(other())] == [2.0, 3.0]
 
 
+def test_programs_that_are_rewritten_under_a_mesh_that_the_user_has_set():
+    strategy = mirrored(2)
+    with strategy.scope():
+        variables = [rx.Variable(jnp.full(4, float(i)), aggregation="SUM") for i in range(12)]
+
+    def of_replica(x: Any) -> Any:
+        for v in variables:  # the sums become one, out of which they are taken
+            v.assign_add(x[:4])
+        return jax.grad(
+            lambda x: jnp.sum(lax.reduce_window(x, -np.inf, lax.max, (2,), (2,), "VALID"))
+        )(x)
+
+    step = rx.function(lambda x: strategy.run(of_replica, (x,)))
+    x = rx.distribute.PerReplica([jnp.arange(8.0), jnp.arange(8.0) + 1])
+    with jax.set_mesh(jax.make_mesh((4,), ("data",))):
+        found = step(x)
+        report = step.explain(x)
+    assert [each.times for each in report.collectives] == [1]
+    np.testing.assert_array_equal(found.values[1], np.tile([0, 1], 4))
+    np.testing.assert_array_equal(variables[3].numpy(), 3 + 2 * np.arange(4.0) + 1)
+
+
 def test_running_replicas_in_a_merge_fn(strategy: Any, executor: Any):
     def merge_fn(strategy: Any, x: Any) -> Any:
         doubled = strategy.run(lambda x: x * 2, (x,))

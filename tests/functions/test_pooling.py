@@ -72,6 +72,18 @@ def test_small_dtypes(dtype: str):
     np.testing.assert_array_equal(mine, run(program, x))
 
 
+def test_zeros_keep_no_sign():
+    def sent(x: jax.Array, source: jax.Array) -> jax.Array:
+        return jax.vjp(lambda x: pooled(x, (2,)), x)[1](source)[0]
+
+    x, source = numbers((6,)), np.array([-0.0, 0.0, -1.0], np.float32)
+    program = jax.make_jaxpr(sent)(x, source)
+    mine, theirs = (
+        jax.jit(jaxpr_as_fun(each))(x, source)[0] for each in (compare_in_windows(program), program)
+    )
+    assert np.asarray(mine).tobytes() == np.asarray(theirs).tobytes()
+
+
 def test_items_that_are_no_numbers():
     x = numbers((1, 4, 8, 1))
     x[0, 0, ::3] = x[0, 3, 1::2] = np.nan
@@ -85,8 +97,9 @@ def test_items_that_are_no_numbers():
         ((1, 6, 6, 1), (1, 3, 3, 1), {"strides": (1, 2, 2, 1)}),
         ((1, 5, 5, 1), (1, 2, 2, 1), {"padding": "SAME"}),
         ((1, 10, 10, 1), (1, 5, 5, 1), {}),
+        ((1, 4), (2, 2), {}),
     ],
-    ids=["overlapping", "padded", "too large"],
+    ids=["overlapping", "padded", "too large", "larger than all"],
 )
 def test_other_windows_stay(shape: Any, window: Any, options: Any):
     program = jax.make_jaxpr(lambda x: gradient(x, window, **options))(numbers(shape))

@@ -267,11 +267,15 @@ def trace_to_program(
     wrapped = _linear_util.wrap_init(lambda *tracers: tuple(fn(*tracers)), debug_info=info)
     avals = [_core.ShapedArray(each.shape, each.dtype, weak_type=each.weak_type) for each in shapes]
     with _core.extend_axis_env_nd(list(axes)):
-        # The user's own mesh is not ours.
-        with use_abstract_mesh(mesh or _NO_MESH):
+        with under_mesh(mesh):
             jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
         jaxpr = _partial_eval.convert_constvars_jaxpr(jaxpr)
     return ClosedJaxpr(jaxpr, ()), constants
+
+
+def under_mesh(mesh: Any = None) -> contextlib.AbstractContextManager[Any]:
+    """What is traced inside the block is for this abstract mesh, and not for one of the user's."""
+    return use_abstract_mesh(mesh or _NO_MESH)
 
 
 def new_input(trace: Any, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> Any:

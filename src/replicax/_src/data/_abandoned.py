@@ -54,7 +54,10 @@ def is_abandoned(path: str) -> bool:
 
 def remove_abandoned(folder: str, name: re.Pattern[str]) -> None:
     """Removes the files of a folder that have such a name, and that nobody writes any more."""
-    for each in os.listdir(folder):
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # one may write to some folders, and not list them
+        names = os.listdir(folder)
+    for each in names:
         path = os.path.join(folder, each)
         if name.fullmatch(each) and is_abandoned(path):
             with contextlib.suppress(OSError):

@@ -57,6 +57,7 @@ def _lie_side_by_side(operation: JaxprEqn) -> bool:
         tuple(window) == tuple(given["window_strides"])
         and not any(itertools.chain(*given["padding"]))
         and 1 < math.prod(window) <= _MOST
+        and all(getattr(operation.invars[0].aval, "shape", ()))
     )
 
 
@@ -69,7 +70,8 @@ def _compared(operation: JaxprEqn) -> list[JaxprEqn]:
 
     traced = jax.make_jaxpr(send)(*[each.aval for each in operation.invars]).jaxpr
     *before, last = with_inputs(traced, operation.invars)
-    return [*before, last.replace(outvars=list(operation.outvars))]
+    found = [*before, last.replace(outvars=list(operation.outvars))]
+    return [each.replace(source_info=operation.source_info) for each in found]
 
 
 def _sent(source: jax.Array, operand: jax.Array, window: tuple[int, ...], keeps: Any) -> jax.Array:
@@ -90,6 +92,7 @@ def _sent(source: jax.Array, operand: jax.Array, window: tuple[int, ...], keeps:
     places = [size for w in window for size in (1, w)]
     numbers = jax.lax.iota(np.int32, math.prod(window)).reshape(places)
     zero = jnp.zeros((), source.dtype)
+    source = jnp.where(source == 0, zero, source)  # XLA adds it to 0: -0.0 becomes 0.0
     sent = jnp.where(chosen.reshape(apart) == numbers, source.reshape(apart), zero)
     sent = sent.reshape([n * w for n, w in zip(source.shape, window, strict=True)])
     rest = [(0, most - n, 0) for most, n in zip(operand.shape, sent.shape, strict=True)]

@@ -81,24 +81,13 @@ class Program:
         with _compiling(user_fn):
             trace = trace_variants if arguments.variants else trace_function
             found = trace(body, user_fn, arguments, place, making, refs)
-        self.jaxpr, self._constants, traced = found.program, found.constants, found.trace
+        self._constants, traced = found.constants, found.trace
         self._returned = found.returned
         self.creates = bool(traced.made)
         self.made_variables = found.made_variables
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
-        on_cpu = place.devices[0].platform == "cpu"
-        if on_cpu:
-            self.jaxpr = compare_in_windows(self.jaxpr)
-        compiled = self.jaxpr
+        self.jaxpr, compiled = self._improved(found.program)
         if self.mesh is not None:
-            if self.mesh.logical_devices == 1:  # else the compiler has collectives of its own
-                packing = self.mesh.packing
-                if on_cpu:
-                    self.jaxpr = transpose_late(self.jaxpr)
-                    packing = packing._replace(most_alike=None)  # since places are hidden
-                compiled = self.jaxpr = join_reductions(self.jaxpr, packing)
-                if on_cpu:
-                    compiled = hide_places(self.jaxpr, self.mesh.size)
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
             self._what = self.mesh.agreed_name(
                 "programs", lambda: _described(user_fn, arguments, self.jaxpr)
@@ -108,6 +97,22 @@ class Program:
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
         name = getattr(user_fn, "__name__", "function")
         self.run = self._compiled(name if name.isidentifier() else "function", compiled)
+
+    def _improved(self, program: ClosedJaxpr) -> tuple[ClosedJaxpr, ClosedJaxpr]:
+        """Returns the traced program as reports and replays see it, and as the compiler gets it."""
+        on_cpu, mesh = self.place.devices[0].platform == "cpu", self.mesh
+        with _jax_internals.under_mesh(None if mesh is None else mesh.inside):
+            if on_cpu:
+                program = compare_in_windows(program)
+            # With logical devices, the compiler has collectives of its own.
+            if mesh is None or mesh.logical_devices > 1:
+                return program, program
+            packing = mesh.packing
+            if on_cpu:
+                program = transpose_late(program)
+                packing = packing._replace(most_alike=None)  # since places are hidden
+            program = join_reductions(program, packing)
+            return program, hide_places(program, mesh.size) if on_cpu else program
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
         """Returns how much each input may differ from replica to replica."""
@@ -219,7 +224,8 @@ class Program:
         inputs = self._as_traced(arguments).laid_out(self.place)
         written = [_like(variable, self.mesh) for variable in self._state.variables()]
         read = [_like(held.alive(), self.mesh) for held in self._read]
-        compiled = self.run.lower(written, read, inputs, self._rest).compile()
+        with self._own_mesh():
+            compiled = self.run.lower(written, read, inputs, self._rest).compile()
         costs = compiled.cost_analysis() or {}
         memory = compiled.memory_analysis()
         flops = costs.get("flops") if isinstance(costs, dict) else None
@@ -249,7 +255,8 @@ class Program:
         """Returns the variables that it changes, and those that it reads alone."""
         changed = [*self._state.variables(), *(held.alive() for held in self._elsewhere)]
         read = [held.alive() for held in self._read]
-        return changed, [each for each in read if not any(each is other for other in changed)]
+        known = set(map(id, changed))
+        return changed, [each for each in read if id(each) not in known]
 
     def examined(self, arguments: Arguments) -> Examined:
         """Returns the program and what a call with these arguments would give it now."""
