@@ -8,6 +8,7 @@ started often, and imports little.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -71,16 +72,17 @@ class Fork:
 
     def wait(self, timeout: float | None = None) -> int:
         """Returns the exit status; minus the number of the signal that ended it."""
-        self._connection.settimeout(timeout)
         if self.returncode is None:
+            self._connection.settimeout(timeout)
             self.returncode = int(self._connection.recv(64) or -signal.SIGKILL)
             self._connection.close()
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal, unless its end is known."""
+        """Sends a signal, unless it has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its end is on the way here
+                os.kill(self.pid, number)
 
 
 def main() -> None:
@@ -91,7 +93,7 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         try:
             fork = Fork(where, arguments, os.getcwd(), environment, (0, 1, 2))
-        except FileNotFoundError:  # there is none with this seed
+        except (FileNotFoundError, ConnectionRefusedError):  # there is none with this seed
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         else:
             _end_as(fork)

@@ -78,9 +78,14 @@ class PipedFork(Fork):
         self.stdout, self.stderr = open(out, "rb"), open(errors, "rb")
 
 
+@functools.cache
 def _can_fork() -> bool:
     # Who records what TensorFlow does has no JAX.
-    return sys.platform == "linux" and importlib.util.find_spec("jax") is not None
+    if sys.platform != "linux" or importlib.util.find_spec("jax") is None:
+        return False
+    folder = _folder(False)
+    may_run = os.access(os.path.join(folder, "python"), os.X_OK)  # not everywhere
+    return may_run and len(os.fsencode(address(folder, "0"))) < 108 and " " not in sys.executable
 
 
 @functools.cache
@@ -115,8 +120,18 @@ def _listening(keras: bool, seed: str) -> str:
             env={**warm.environment_of_imports(), HASH_SEED: seed},
             pass_fds=[listener.fileno()],
         )
-    atexit.register(process.communicate)  # it ends with its input
+    atexit.register(_end, process)
     return folder
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()  # it ends with its input
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 # In the process that forks.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import replicax as rx
-from replicax._src._local_path import absolute_path, is_address, naming
+from replicax._src._local_path import absolute_path, as_path, is_address, naming
 
 
 @pytest.fixture
@@ -109,3 +109,9 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path):
         raise OSError(28, "No space left on device")
     with pytest.raises(OSError, match="No space.*'own'"), naming("theirs"):
         raise OSError(28, "No space left on device", "own")
+
+
+def test_an_address_of_a_file_has_three_slashes():
+    assert as_path("file:///some/where", "path") == "/some/where"
+    with pytest.raises(ValueError, match="three slashes"):
+        as_path("file://localhost/some", "path")

@@ -1,6 +1,8 @@
 """Files behind addresses; those of this machine are recorded in `tests/parity`."""
 
+import errno
 import importlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,38 @@ def test_a_walk_ends_where_links_lead_back(tmp_path: Path):
     for name in ("a", "b"):
         (tmp_path / name).symlink_to(".")
     assert list(rx.io.gfile.walk(tmp_path)) == [(str(tmp_path), ["a", "b"], [])]
+
+
+@pytest.mark.parametrize("source", ["here", "address"])
+def test_a_copy_that_does_not_fit_leaves_the_old_file(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+):
+    old, new = tmp_path / "old", tmp_path / "new" if source == "here" else f"{memory}/new"
+    old.write_text("old")
+    with gfile.GFile(new, "w") as file:
+        file.write("new")
+
+    def is_full(source: Any, target: Any, *_: Any) -> None:
+        if isinstance(target, str):
+            Path(target).write_text("n")
+            raise OSError(errno.ENOSPC, "No space left on device", target)
+        target.write(b"n")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", is_full)
+    monkeypatch.setattr(shutil, "copyfileobj", is_full)
+    with pytest.raises(OSError, match="No space left"):
+        gfile.copy(new, old, overwrite=True)
+    assert old.read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} <= {"old", "new"}
+
+
+def test_a_copy_keeps_the_rights_and_the_link_that_it_replaces(tmp_path: Path):
+    old, link, new = (tmp_path / name for name in ("old", "link", "new"))
+    old.write_text("old")
+    old.chmod(0o640)
+    link.symlink_to("old")
+    new.write_text("new")
+    gfile.copy(new, link, overwrite=True)
+    assert link.is_symlink() and old.read_text() == "new"
+    assert old.stat().st_mode & 0o777 == 0o640

@@ -36,7 +36,11 @@ def as_path(given: object, what: str) -> str:
             f'`{what}` must be a path, as "run/checkpoints" or a pathlib.Path; got {given!r}, of '
             f"type {type(given).__name__}."
         )
-    if "\0" in path or is_address(path):
+    if "\0" in path:
+        raise ValueError(f"`{what}` must be a path of the file system; got {path!r}.")
+    if path.startswith(_HERE) and not path.startswith(_HERE + "/"):
+        raise ValueError(f"`{what}`: write file:///path, with three slashes; got {path!r}.")
+    if is_address(path):
         raise ValueError(
             f"`{what}` must be a path of the file system; got {path!r}. Write to a folder of this "
             "machine, which may be one that is mounted; rx.io.gfile.copy copies files elsewhere."

@@ -12,6 +12,8 @@ import importlib
 import os
 import re
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, Protocol, final
 
@@ -170,7 +172,10 @@ class LocalFiles:
             raise ValueError(f"copy() copies a file, and {src!r} is a folder.")
         if os.path.isdir(dst):
             raise IsADirectoryError(dst)
-        shutil.copyfile(src, dst)
+        if os.path.exists(dst) and os.path.samefile(src, dst):
+            raise shutil.SameFileError(f"{src!r} and {dst!r} are the same file.")
+        with replaced(dst) as place:
+            shutil.copyfile(src, place)
 
     def rename(self, src: str, dst: str) -> None:
         os.replace(src, dst)
@@ -181,6 +186,36 @@ class LocalFiles:
 
 
 LOCAL = LocalFiles()
+
+
+@contextlib.contextmanager
+def replaced(path: str) -> Iterator[str]:
+    """Gives where the new content of a file is written, which takes the place of the old one.
+
+    If the block fails, as on a full disk, the old file is as it was. A file that is not there, is
+    no plain file, is another user's or has several names is written in place.
+    """
+    target = os.path.realpath(path)  # of a link, what it leads to
+    beside = None
+    with contextlib.suppress(OSError):
+        found = os.stat(target)
+        is_own = found.st_uid == os.geteuid() and os.access(target, os.W_OK)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and is_own:
+            number, beside = tempfile.mkstemp(prefix=".replicax-", dir=os.path.dirname(target))
+            os.close(number)
+    if beside is None:
+        yield path
+        return
+    try:
+        yield beside
+        shutil.copymode(target, beside)
+        os.replace(beside, target)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(beside)
+        if isinstance(error, OSError) and beside in (error.filename, error.filename2):
+            error.filename, error.filename2 = path, None
+        raise
 
 
 @final

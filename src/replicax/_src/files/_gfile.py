@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -9,11 +10,13 @@ from typing import AnyStr
 
 from replicax._src._errors import AlreadyExistsError, NotFoundError
 from replicax._src.files._file_system import (
+    LOCAL,
     FileStatistics,
     Path,
     at,
     clear_errors,
     file_system_of,
+    replaced,
 )
 
 
@@ -90,7 +93,8 @@ def copy(src: Path, dst: Path, overwrite: bool = False) -> None:
         if system.scheme == other.scheme:
             system.copy(source, target)
             return
-        with system.open(source, "rb") as reader, other.open(target, "wb") as writer:
+        whole = replaced(target) if other is LOCAL else contextlib.nullcontext(target)
+        with system.open(source, "rb") as reader, whole as place, other.open(place, "wb") as writer:
             shutil.copyfileobj(reader, writer)
 
 

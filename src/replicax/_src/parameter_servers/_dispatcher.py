@@ -34,7 +34,7 @@ _SUSPICIOUS = 3  # of them
 _GIVEN_UP = 3  # workers that a function may stand still on
 _WATCHED_EVERY = 1.0  # seconds
 _STILL = 60.0  # seconds without any progress, after which `join` says what runs
-_STARTED_WITHIN = 60.0  # seconds, for a worker that was lost
+_STARTED_WITHIN = 180.0  # seconds, for a worker that was lost
 _CLOSED_WITHIN = 5.0  # seconds
 _GRACE = 2.0  # seconds, for functions that run when another one has failed
 

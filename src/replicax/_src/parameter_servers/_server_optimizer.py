@@ -53,7 +53,7 @@ class ServerOptimizer:
 
     def keys(self, given: Sequence[Key]) -> list[Key]:
         """Returns the keys of all arrays that take part in an update of the given ones."""
-        given = given or [part.key for part in self._stand_in()]
+        given = list({*given, *(part.key for part in self._stand_in())})
         slots = [key for each in given for key in self._parts[each].slots.values()]
         return [*given, *slots, *self._spec.shared.values()]
 

@@ -122,7 +122,7 @@ class Ring:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
         if os.path.basename(self.folder) == "worker-0":  # what all workers have together
-            self._clear_checkpoints()
+            self._clear_checkpoints(after)
         kept = [step for number, step in self._first_steps.items() if number not in old]
         if len(self._first_steps) > 1:
             for name in self._earlier:
@@ -137,9 +137,13 @@ class Ring:
             if head_of(self.folder, number)[1] == checkpoint:
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
 
-    def _clear_checkpoints(self) -> None:
-        """Removes what was written here for segments that are gone."""
-        kept: set[str] = set()
+    def _clear_checkpoints(self, after: int) -> None:
+        """Removes what was written here for segments that are gone.
+
+        What has later steps than `after` is for a segment that has not begun yet.
+        """
+        names = os.listdir(os.path.dirname(self.folder))
+        kept = {name for name in names if _number(name) > after}
         for segment in segments_in(self.folder):
             paths = (head_of(self.folder, segment)[1], unsaved_of(self.folder, segment))
             kept.update(os.path.basename(path) for path in paths if path is not None)
@@ -263,3 +267,9 @@ def head_of(folder: str, segment: int) -> tuple[int | None, str | None]:
     if isinstance(path, str) and isinstance(beside, str) and not os.path.isdir(path):
         path = os.path.normpath(os.path.join(folder, beside))
     return after if type(after) is int else None, path if isinstance(path, str) else None
+
+
+def _number(name: str) -> int:
+    """Returns the number at the end of a name; -1 if there is none."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
