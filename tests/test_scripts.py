@@ -91,8 +91,9 @@ def test_processes_that_a_warm_program_starts_are_forks_too(tmp_path: Path):
 
 
 def test_signals_reach_a_warm_program(tmp_path: Path):
-    inner = "import signal; signal.signal(15, lambda *_: print('told')); print('ready', flush=True)"
-    inner += "; signal.pause(); import os; os.kill(os.getpid(), 10)"
+    inner = "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [15])"
+    inner += "; print('ready', flush=True); signal.sigwait([15]); print('told', flush=True)"
+    inner += "; os.kill(os.getpid(), 10)"
     outer = f"import subprocess, sys\nargs = [sys.executable, '-c', {inner!r}]"
     outer += "\nprocess = subprocess.Popen(args, stdout=subprocess.PIPE)"
     outer += "\nprint(process.stdout.readline()); process.terminate()"
