@@ -7,13 +7,13 @@ import os
 import re
 from collections.abc import Iterator
 
-_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _HERE = "file://"
 
 
 def is_address(path: str) -> bool:
     """Returns whether a text names something elsewhere, such as `gs://bucket`."""
-    return _ADDRESS.match(path) is not None and not path.startswith(_HERE)
+    return ADDRESS.match(path) is not None and not path.startswith(_HERE)
 
 
 def as_path(given: object, what: str) -> str:

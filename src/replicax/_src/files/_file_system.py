@@ -10,7 +10,6 @@ import errno
 import fnmatch
 import importlib
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -23,9 +22,9 @@ from replicax._src._errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from replicax._src._local_path import ADDRESS
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
 
 
@@ -65,7 +64,7 @@ class FileSystem(Protocol):
 def file_system_of(path: Path) -> tuple[FileSystem, str]:
     """Returns who has a path, and the path there."""
     text = os.fsdecode(path)
-    found = _ADDRESS.match(text)
+    found = ADDRESS.match(text)
     if found is None:
         return LOCAL, text
     if found[1] == "file":
