@@ -218,13 +218,16 @@ class Function(Generic[P, R]):
         `function` is the Python function of this one, or one that captures the same.
         """
         args, kwargs = self._bound_arguments(args, kwargs)
+        frame = current_frame()
 
         def run(*args: object, **kwargs: object) -> Any:
             return world().run_replicas(
                 strategy, replica_devices_of(strategy), function, args, kwargs
             )
 
-        return self._observed(run, strategy, current_frame(), args, kwargs)
+        if runs_inside(frame):
+            return run(*args, **kwargs)
+        return self._observed(run, strategy, frame, args, kwargs)
 
     def _bound_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
