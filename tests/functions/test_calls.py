@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -290,6 +291,33 @@ def test_threads_call_one_function():
     assert not errors
     assert v.numpy() == 2 * 10 * (0 + 1 + 2 + 3)
     assert len(traces) == 1
+
+
+def test_threads_have_one_function_for_an_object():
+    class Model:
+        @rx.function
+        def step(self, x: Any) -> Any:
+            return x
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            model, together = Model(), threading.Barrier(8)
+            found: list[Any] = []
+
+            def bind(model: Any = model, together: Any = together, found: Any = found) -> None:
+                together.wait(60)
+                found.append(model.step)
+
+            threads = [threading.Thread(target=bind) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(set(found)) == 1
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_threads_make_the_variables_once():

@@ -14,6 +14,7 @@ import copy
 import functools
 import inspect
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
@@ -55,6 +56,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _NOTHING = contextlib.nullcontext()
+_binding = threading.RLock()  # whose holder may collect garbage, and so run code of the user's
 _MANY = 10  # uneven calls in a row, before there is a warning
 
 
@@ -131,8 +133,11 @@ class Function(Generic[P, R]):
         method.__signature__ = without_self(self._python_function)  # type: ignore[attr-defined]
         specs = None if self._signature is None else self._signature.specs
         bound = Function(method, specs, self._name)
-        self._bound[key] = (reference, bound)
-        return self._bound[key]
+        with _binding:  # all threads have that of the first
+            known = self._bound.get(key)
+            if known is None or known[0]() is not instance:
+                known = self._bound[key] = (reference, bound)
+        return known
 
     # ------------------------------------------------------------------ calling
 
