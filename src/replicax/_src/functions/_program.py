@@ -111,7 +111,7 @@ class Program:
             if on_cpu:
                 program = transpose_late(program)
                 packing = packing._replace(most_alike=None)  # since places are hidden
-            program = join_reductions(program, packing)
+            program = join_reductions(program, packing, mesh.size)
             return program, hide_places(program, mesh.size) if on_cpu else program
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:

@@ -6,6 +6,7 @@ object for all of them, so it keeps account.
 
 from __future__ import annotations
 
+import itertools
 from types import CodeType
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax
 from replicax._src import _jax_internals, _tree
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.context import EACH
+from replicax._src.functions._code import codes_in
 from replicax._src.functions._retry import OnlyPython
 from replicax._src.values import component, is_distributed_value, is_leaf
 from replicax._src.variable import Change, Variable
@@ -106,12 +108,5 @@ class Provenance:
 
 def _constants_of(code: CodeType | None) -> list[Any]:
     """Returns the numbers that are written in a function."""
-    if code is None:
-        return []
-    found: list[Any] = []
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found += _constants_of(constant)
-        elif isinstance(constant, int | float | complex):
-            found.append(constant)
-    return found
+    constants = itertools.chain.from_iterable(each.co_consts for each in codes_in(code))
+    return [each for each in constants if isinstance(each, int | float | complex)]
