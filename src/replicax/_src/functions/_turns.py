@@ -7,17 +7,21 @@ object for all of them, so it keeps account.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from replicax._src import _jax_internals, _tree
+from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.context import EACH
+from replicax._src.devices import REPLICA_AXIS, ReplicaMesh
 from replicax._src.functions._code import codes_in
 from replicax._src.functions._retry import OnlyPython
-from replicax._src.values import component, is_distributed_value, is_leaf
+from replicax._src.values import TracedBuffers, component, is_distributed_value, is_leaf
 from replicax._src.variable import Change, Variable
 
 _KEPT_BY_PYTHON = range(-5, 257)  # integers of which Python has one object each
@@ -41,7 +45,18 @@ class Turns:
         if id(variable) not in self._assigned:
             self._seen.add(id(variable))
 
-    def note_change(self, variable: Variable, how: Change) -> None:
+    def after_change(
+        self, variable: Variable, how: Change, value: jax.Array, old: jax.Array, mesh: ReplicaMesh
+    ) -> jax.Array:
+        """Notes that each replica changes a variable; returns what each then finds in it.
+
+        Args:
+          variable: the variable.
+          how: assigned, or added to.
+          value: each replica's.
+          old: what each has found in the variable.
+          mesh: of the replicas.
+        """
         if id(variable) in self._seen:
             raise OnlyPython(
                 f"replicas read and then change {variable.name!r}, a variable made outside of the "
@@ -49,17 +64,34 @@ class Turns:
             )
         (self._assigned if how is Change.ASSIGN else self._added)[id(variable)] = variable
         self._traces.setdefault(id(variable), _jax_internals.staging_trace())
+        if how is Change.ASSIGN:
+            return jnp.broadcast_to(value, jnp.shape(old))
+        delta = value if how is Change.ADD else -value
+        if id(variable) not in self._assigned:  # a replica sees what those before it have added
+            deltas = jnp.stack(TracedBuffers(mesh, delta).components)
+            number = jax.lax.axis_index(REPLICA_AXIS) % deltas.shape[0]
+            before = jnp.arange(deltas.shape[0]) <= number
+            before = before.reshape((-1,) + (1,) * (deltas.ndim - 1))
+            delta = jnp.sum(jnp.where(before, deltas, jnp.zeros_like(deltas)), axis=0)
+        return old + delta.astype(old.dtype)
 
-    def is_assigned(self, variable: Variable) -> bool:
-        return id(variable) in self._assigned
+    def changed(self, program: object) -> Sequence[Variable]:
+        """Returns the variables that were changed; they get their values in the same trace.
 
-    def changed_elsewhere(self) -> list[Variable]:
-        """Returns those that were changed outside of the loop or branch that is traced here."""
+        Args:
+          program: the trace of the program.
+        """
+        changed = {**self._added, **self._assigned}.values()
         here = _jax_internals.staging_trace()
-        return [each for each in self.changed() if self._traces[id(each)] is not here]
-
-    def changed(self) -> list[Variable]:
-        return list({**self._added, **self._assigned}.values())
+        elsewhere = [each for each in changed if self._traces[id(each)] is not here]
+        if here is not program and elsewhere:
+            raise WrongContextError(
+                f"Replicas changed {elsewhere[0].name!r}, a variable made outside of the "
+                "strategy's scope, and then meet inside a loop or branch of JAX's (lax.cond, "
+                "lax.scan, ...), for an assignment or a collective. Make the variable in "
+                "strategy.scope(), with an aggregation, or change it after the loop or branch."
+            )
+        return list(changed)
 
 
 class Provenance:
