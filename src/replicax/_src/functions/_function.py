@@ -33,10 +33,8 @@ from replicax._src.context import (
 )
 from replicax._src.devices import PlannedDevices
 from replicax._src.functions._arguments import Arguments
-from replicax._src.functions._as_python import AsPython
 from replicax._src.functions._bound_function import BoundFunction, without_self
 from replicax._src.functions._cache import FunctionCache
-from replicax._src.functions._elsewhere import as_plan
 from replicax._src.functions._explaining import explain, explain_elsewhere
 from replicax._src.functions._explanation import Explanation
 from replicax._src.functions._export import export_function
@@ -44,10 +42,10 @@ from replicax._src.functions._many import EndOfData, take_items
 from replicax._src.functions._many_calls import call_many, runs_inside
 from replicax._src.functions._observing import Observer, as_python
 from replicax._src.functions._proceeding import Call
-from replicax._src.functions._programs import Programs
+from replicax._src.functions._programs import AsPython, Programs
 from replicax._src.functions._retry import Uneven, UnevenShapes
+from replicax._src.functions._returned import with_snapshots
 from replicax._src.functions._signature import Signature
-from replicax._src.functions._snapshot import with_snapshots
 from replicax._src.variable import VariableGone
 
 P = ParamSpec("P")
@@ -337,7 +335,7 @@ class Function(Generic[P, R]):
           **kwargs: as for a call.
         """
         if on is not None:
-            return explain_elsewhere(self, as_plan(on), args, kwargs)
+            return explain_elsewhere(self, on, args, kwargs)
         return explain(self, args, kwargs)
 
     def export(

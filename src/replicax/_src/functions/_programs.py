@@ -10,7 +10,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from replicax._src import _jax_internals
 from replicax._src._errors import add_note
@@ -18,7 +18,6 @@ from replicax._src._typing import Device
 from replicax._src._warnings import warn
 from replicax._src.context import Frame, StrategyLike, let_libraries_join, serial_of
 from replicax._src.functions._arguments import Arguments, is_stream
-from replicax._src.functions._as_python import AsPython
 from replicax._src.functions._explanation import Retraces
 from replicax._src.functions._first_guess import eager_replica, first_guess
 from replicax._src.functions._keys import identities_in
@@ -38,9 +37,23 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.variable import Variable
 
+_MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
+
+
+class AsPython(NamedTuple):
+    """In the place of a program: the call runs as Python."""
+
+    reason: str
+    compiles_runs: bool = False
+    """Whether each `strategy.run` in it is compiled."""
+
+    def __str__(self) -> str:
+        how = "as Python, with each strategy.run compiled" if self.compiles_runs else "eagerly"
+        return f"{how}, because {self.reason}"
+
+
 _Kept = TypeVar("_Kept", Program, AsPython)
 _traces = 0
-_MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
 
 
 @final

@@ -16,6 +16,7 @@ from replicax._src._typing import Tracer
 from replicax._src.devices import REPLICA_AXIS
 from replicax._src.functions._arguments import Arguments, Kind, Look
 from replicax._src.functions._captured import Shape
+from replicax._src.functions._flat_variant import CannotMerge, Variant
 from replicax._src.functions._leftovers import Leftovers
 from replicax._src.functions._making import Making
 from replicax._src.functions._passage import Entry
@@ -24,7 +25,7 @@ from replicax._src.functions._retry import NumberNeeded, Retry, Uneven, UnevenSh
 from replicax._src.functions._returned import Returned
 from replicax._src.functions._trace import ProgramTrace, VariantTrace
 from replicax._src.functions._traced_world import TracedWorld
-from replicax._src.functions._variants import CannotMerge, Variant, merge
+from replicax._src.functions._variants import merge
 from replicax._src.variable import Variable, copies_differ
 
 _MOST_VARIANTS = 4  # shares are full, partial or empty; each further shape is compiled as well
