@@ -234,20 +234,18 @@ class Program:
     def _report(
         self, flops: float | None, peak_bytes: int | None, plan: Plan | None = None
     ) -> Report:
-        variables = self._state.variables()
-        only_read = [held.alive() for held in self._read]
-        elsewhere = [held.alive() for held in self._elsewhere]
-        written_elsewhere = {id(variable) for variable in elsewhere}
+        changed, read = self.variables()
+        in_place = self._state.variables()
         return Report(
             devices=tuple(short_name(device) for device in self.place.devices),
             collectives=collectives_of(self.jaxpr.jaxpr),
             flops=flops,
             peak_bytes=peak_bytes,
-            donated=[variable.name for variable in variables],
-            donated_bytes=sum(bytes_on_each(_like(each, self.mesh)) for each in variables),
-            elsewhere=[variable.name for variable in elsewhere],
-            read=[each.name for each in only_read if id(each) not in written_elsewhere],
-            variables=[*variables, *only_read],
+            donated=[each.name for each in in_place],
+            donated_bytes=sum(bytes_on_each(_like(each, self.mesh)) for each in in_place),
+            elsewhere=[each.name for each in changed[len(in_place) :]],
+            read=[each.name for each in read],
+            variables=[*changed, *read],
             plan=plan,
         )
 
