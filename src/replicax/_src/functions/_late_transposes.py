@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from replicax._src.functions._rewriting import as_operations, is_sum, variables_in
@@ -82,7 +83,7 @@ def _is_plain_reshape(operation: JaxprEqn) -> bool:
 
 def _is_number(atom: Any) -> bool:
     """Whether it is a number of the program's own."""
-    return isinstance(atom, Literal) and not atom.aval.shape
+    return isinstance(atom, Literal) and not np.shape(atom.val)
 
 
 @final
