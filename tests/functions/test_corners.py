@@ -136,11 +136,12 @@ def test_running_replicas_in_a_merge_fn(strategy: Any, executor: Any):
 
 def test_numbers_that_replicas_compute(strategy: Any, executor: Any):
     def replica_fn(x: Any) -> Any:
-        return x.shape[0] * 1000, 7, 2.5
+        return x.shape[0] * 1000, float(x.shape[0]), 7, 2.5
 
     x = rx.distribute.PerReplica([jnp.ones(3), jnp.ones(3)])
-    computed, small, written = executor.run(strategy, replica_fn, (x,))
+    computed, number, small, written = executor.run(strategy, replica_fn, (x,))
     assert strategy.reduce("SUM", computed, axis=None) == 6000
+    assert strategy.reduce("SUM", number, axis=None) == 6.0
     assert (small, written) == (7, 2.5)
 
 
