@@ -207,32 +207,6 @@ class World(abc.ABC):
         """Returns each replica's component of a value that was made outside of the trace."""
         raise AssertionError(_ONLY_IN_PROGRAMS)
 
-    @abc.abstractmethod
-    def all_reduce_with_gradient(
-        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
-    ) -> list[jax.Array]:
-        """Returns `reduce(arrays)`, a meeting of all replicas, with its gradient."""
-
-    @abc.abstractmethod
-    def all_gather_with_gradient(
-        self,
-        arrays: Sequence[jax.Array],
-        axis: int,
-        *,
-        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
-        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
-        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
-    ) -> list[jax.Array]:
-        """Returns `gather(arrays)`, a meeting of all replicas, with its gradient.
-
-        Args:
-          arrays: this replica's.
-          axis: the dimension along which they are joined.
-          gather: joins them.
-          gather_with_starts: the same, and where this replica's arrays start in the results.
-          add_up: the sums of all replicas' arrays.
-        """
-
     # ------------------------------------------------------------------ variables
 
     @abc.abstractmethod

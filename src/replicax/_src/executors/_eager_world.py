@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, final
 
@@ -12,8 +12,6 @@ from replicax._src._jax_internals import staging_trace
 from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import (
     SeparateReplicas,
-    all_gather_with_gradient,
-    all_reduce_with_gradient,
 )
 from replicax._src.context import Picked, ReplicaId, World, first_of
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
@@ -87,24 +85,6 @@ class EagerWorld(World):
             return Mirrored([put(array, device) for device in devices])
         mesh = replica_mesh(devices)
         return value_of_buffers(Mirrored, ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
-
-    @override
-    def all_reduce_with_gradient(
-        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
-    ) -> list[jax.Array]:
-        return all_reduce_with_gradient(arrays, reduce, "all_reduce")
-
-    @override
-    def all_gather_with_gradient(
-        self,
-        arrays: Sequence[jax.Array],
-        axis: int,
-        *,
-        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
-        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
-        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
-    ) -> list[jax.Array]:
-        return all_gather_with_gradient(arrays, axis, gather_with_starts, add_up, "all_gather")
 
     # ------------------------------------------------------------------ variables
 

@@ -6,8 +6,8 @@ object for all of them, so it keeps account.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -104,9 +104,8 @@ class Provenance:
         self._trace = trace
         self._start = _jax_internals.operations_so_far(trace)
         self._handed_out: dict[int, Any] = {}
-        self._same: dict[int, Any] = {
-            id(value): value for value in _constants_of(getattr(fn, "__code__", None))
-        }
+        self._same: dict[int, Any] = {}
+        self._code: CodeType | None = getattr(fn, "__code__", None)
         self.turns = Turns()
 
     def note_handed_out(self, value: object) -> None:
@@ -132,13 +131,23 @@ class Provenance:
         if id(leaf) in self._same or isinstance(leaf, bool):
             return True
         if isinstance(leaf, int | float | complex):  # each replica computes one of its own
-            return type(leaf) is int and leaf in _KEPT_BY_PYTHON
+            is_kept = type(leaf) is int and leaf in _KEPT_BY_PYTHON
+            return is_kept or any(leaf is each for each in self._numbers_written())
         if not isinstance(leaf, Tracer):
             return isinstance(leaf, jax.Array)  # captured: operations on it would be traced
         return not _jax_internals.made_since(self._trace, self._start, leaf)
 
-
-def _constants_of(code: CodeType | None) -> list[Any]:
-    """Returns the numbers that are written in a function."""
-    constants = itertools.chain.from_iterable(each.co_consts for each in codes_in(code))
-    return [each for each in constants if isinstance(each, int | float | complex)]
+    def _numbers_written(self) -> Iterator[object]:
+        """Yields the constants of the replica function, and of the functions that lead here."""
+        frame = sys._getframe(1)
+        codes = [*codes_in(self._code)]
+        while frame is not None:
+            codes.append(frame.f_code)
+            frame = frame.f_back
+        constants: list[object] = [each.co_consts for each in codes]
+        while constants:
+            each = constants.pop()
+            if isinstance(each, tuple):
+                constants += each
+            else:
+                yield each
