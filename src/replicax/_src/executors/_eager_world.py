@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 import jax
 
-from replicax._src._jax_internals import staging_trace
+from replicax._src._jax_internals import is_staging, staging_trace
 from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import (
     SeparateReplicas,
@@ -121,7 +121,7 @@ class EagerWorld(World):
                 "jax.jit, jax.grad, ...), which does not exist yet. Make variables outside of the "
                 "traced function, or from a function of no arguments."
             )
-        if staging_trace() is not None:
+        if is_staging():
             raise RuntimeError(
                 f"Variable {name!r} is made inside a function that JAX traces (jax.jit, lax.scan, "
                 "...), where values do not exist yet. Make variables outside of the traced "

@@ -106,7 +106,7 @@ class _Replica:
     def _meet(
         self, key: Hashable, what: str, payload: PyTree, handler: Handler, keep_same: bool
     ) -> Any:
-        if _jax_internals.staging_trace() is not None:
+        if _jax_internals.is_staging():
             world().leave_to_python(f"eager replicas meet in it: {what}")
             raise WrongContextError(
                 f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
