@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import replicax as rx
 from replicax._src.context import thread_state
+from replicax.tpu.experimental import DeviceAssignment
 from tests.replicas import by_replica, context, mirrored, parts_of
 
 ON_READ = rx.VariableSynchronization.ON_READ
@@ -291,6 +293,33 @@ def test_threads_call_one_function():
     assert len(traces) == 1
 
 
+def test_threads_have_one_function_for_an_object():
+    class Model:
+        @rx.function
+        def step(self, x: Any) -> Any:
+            return x
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            model, together = Model(), threading.Barrier(8)
+            found: list[Any] = []
+
+            def bind(model: Any = model, together: Any = together, found: Any = found) -> None:
+                together.wait(60)
+                found.append(model.step)
+
+            threads = [threading.Thread(target=bind) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(set(found)) == 1
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_threads_make_the_variables_once():
     made: list[Any] = []
 
@@ -428,6 +457,59 @@ def test_jax_grad_around_a_function_with_variables():
     w.assign(5.0)
     assert float(jax.grad(step)(jnp.float32(1.0))) == 5.0
     assert float(rx.grad(lambda: step(jnp.float32(2.0)), [w])[0]) == 2.0
+
+
+@pytest.mark.parametrize("kind", ["default", "one device", "mirrored", "TPU"])
+def test_jax_transformations_around_run_of_a_compiled_function(kind: str):
+    strategy: Any = {
+        "default": rx.distribute.get_strategy,
+        "one device": lambda: rx.distribute.OneDeviceStrategy("CPU:1"),
+        "mirrored": lambda: mirrored(1),
+        "TPU": lambda: rx.distribute.TPUStrategy(
+            experimental_device_assignment=DeviceAssignment.build(
+                rx.tpu.experimental.initialize_tpu_system(), num_replicas=1
+            )
+        ),
+    }[kind]()
+    with strategy.scope():
+        w = rx.Variable(3.0)
+
+    def square() -> Any:
+        return w * w
+
+    def times(x: Any) -> Any:
+        return w * x
+
+    for read, multiply in ((square, times), (rx.function(square), rx.function(times))):
+        run: Any = functools.partial(strategy.run, read)
+
+        def apply(x: Any, multiply: Any = multiply) -> Any:
+            return strategy.run(multiply, (x,))
+
+        for _ in range(2):
+            loss, gradients = rx.value_and_grad(run, [w])
+            assert (float(loss), float(gradients[0])) == (9.0, 6.0)
+        assert float(jax.grad(apply)(2.0)) == 3.0
+        np.testing.assert_allclose(jax.vmap(apply)(jnp.arange(3.0)), [0.0, 3.0, 6.0])
+        assert float(run()) == 9.0
+
+
+def test_a_loss_around_replicas_is_refused_compiled_or_not():
+    strategy = mirrored(2)
+    with strategy.scope():
+        w = rx.Variable(3.0)
+    for fn in (lambda: w * w, rx.function(lambda: w * w)):
+        with pytest.raises(RuntimeError, match="rx.value_and_grad in the replica function"):
+            rx.value_and_grad(lambda fn=fn: strategy.reduce("SUM", strategy.run(fn), None), [w])
+    assert clean()
+
+
+def test_the_default_device_of_each_call():
+    step = rx.function(lambda x: x + 1)
+    for number in (1, 2, 1):
+        with jax.default_device(jax.devices()[number]):
+            assert step(np.float32(1)).devices() == {jax.devices()[number]}
+    assert step(np.float32(1)).devices() == {jax.devices()[0]}
 
 
 def test_jax_jit_around_a_function_that_reads_or_writes_is_refused():

@@ -136,12 +136,28 @@ def test_running_replicas_in_a_merge_fn(strategy: Any, executor: Any):
 
 def test_numbers_that_replicas_compute(strategy: Any, executor: Any):
     def replica_fn(x: Any) -> Any:
-        return x.shape[0] * 1000, 7, 2.5
+        return x.shape[0] * 1000, float(x.shape[0]), 7, 2.5
 
     x = rx.distribute.PerReplica([jnp.ones(3), jnp.ones(3)])
-    computed, small, written = executor.run(strategy, replica_fn, (x,))
+    computed, number, small, written = executor.run(strategy, replica_fn, (x,))
     assert strategy.reduce("SUM", computed, axis=None) == 6000
+    assert strategy.reduce("SUM", number, axis=None) == 6.0
     assert (small, written) == (7, 2.5)
+
+
+def test_numbers_that_are_written_where_replicas_meet(strategy: Any, executor: Any):
+    found: list[Any] = []
+
+    def merge_fn(strategy: Any, *numbers: Any) -> Any:
+        found.append(numbers)
+
+    def meet(x: Any) -> None:
+        context().merge_call(merge_fn, (2.0, 2.5, (3.5, 1000)))
+        context().merge_call(merge_fn, (float(x.shape[0]),))
+
+    executor.run(strategy, lambda x: meet(x), (rx.distribute.PerReplica([jnp.ones(3)] * 2),))
+    assert found[0] == (2.0, 2.5, (3.5, 1000))
+    assert isinstance(found[1][0], rx.distribute.PerReplica)
 
 
 @pytest.mark.parametrize("flag", ["jax_enable_checks", "jax_check_tracer_leaks"])

@@ -438,3 +438,20 @@ def test_programs_for_objects_that_are_gone_free_their_constants():
     step(Model(0.0), jnp.float32(1.0))
     gc.collect()
     assert [reference() for reference in references] == [None] * 3
+
+
+def test_objects_that_are_gone_are_forgotten_where_a_call_runs_as_python():
+    strategies = [mirrored(2), mirrored(3)]
+
+    class Model:
+        pass
+
+    @rx.function
+    def total(models: Any) -> Any:
+        runs = [each.run(lambda: jnp.float32(1.0)) for each in strategies]
+        return sum(strategies[0].experimental_local_results(runs[0])) + len(models)
+
+    for _ in range(3):
+        assert float(total({Model()})) == 3.0
+    gc.collect()
+    assert not total._programs._programs

@@ -175,7 +175,7 @@ def test_groups_that_are_alike_have_variables_of_their_own():
         lambda values: [jax.lax.psum(value, REPLICA_AXIS) for value in values],
         axis_env=[(REPLICA_AXIS, 2)],
     )(values)
-    joined = join_reductions(program, IN_ONE_PROCESS).jaxpr
+    joined = join_reductions(program, IN_ONE_PROCESS, 2).jaxpr
     assert [each.primitive.name for each in joined.eqns].count("psum") == 2
     made = [variable for each in joined.eqns for variable in each.outvars]
     assert len(made) == len(set(made))

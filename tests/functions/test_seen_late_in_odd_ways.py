@@ -217,6 +217,14 @@ def test_objects_with_arrays_that_are_keys_too(v: Any):
     assert losses_of(loss, v, [change]) == [21, 22]
 
 
+def test_weak_sets(v: Any):
+    layers: list[Any] = [Plain(), Plain()]
+    layers[0].x, layers[1].x = 1.0, 2.0
+    alive = weakref.WeakSet(layers[:1])
+    loss = lambda: v * sum(each.x for each in alive)  # noqa: E731
+    assert losses_of(loss, v, [lambda: alive.add(layers[1]), alive.clear]) == [1, 3, 0]
+
+
 def test_what_cannot_be_looked_at(v: Any):
     class Closed:
         @property

@@ -13,7 +13,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from replicax._src import _jax_internals
 from replicax._src._typing import Tracer
-from replicax._src.functions._variants import CannotMerge, Variant, merge
+from replicax._src.functions._flat_variant import CannotMerge, Variant
+from replicax._src.functions._variants import merge
 
 AXIS = "replica"
 local = threading.local()

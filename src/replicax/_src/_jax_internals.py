@@ -341,11 +341,6 @@ def uses_of_results(trace: Any, outputs: Sequence[jax.Array]) -> Iterator[tuple[
             yield operations_so_far(trace), each, places[id(parent)]
 
 
-def _operations(trace: Any) -> list[Any]:
-    """Returns what a trace has collected."""
-    return [each for each in _alive(trace.frame.tracing_eqns) if each is not None]
-
-
 def _alive(operations: Sequence[object]) -> list[Any]:
     """Returns the operations, which JAX may hold weakly; None for each that is gone."""
     return [each() if isinstance(each, weakref.ref) else each for each in operations]
@@ -425,7 +420,7 @@ def operations_behind(trace: Any, value: Any) -> list[Any]:
             stack.append((tracer, True))
             stack += [(each, False) for each in operation.in_tracers]
     if any(operation.effects for operation in found.values()):
-        return _operations(trace)
+        return [each for each in _alive(trace.frame.tracing_eqns) if each is not None]
     return list(found.values())
 
 

@@ -220,8 +220,7 @@ def flatten_sorted(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], R
 
     The third item is a text for the structure: equal texts, equal meaning of the leaves.
     """
-    places: list[str] = []
-    _map_with_places(lambda leaf, place: places.append(place), tree, "", is_leaf)
+    places = list(_places(tree, "", is_leaf))
     order = sorted(range(len(places)), key=places.__getitem__)
     leaves, rebuild = flatten(tree, is_leaf)
 
@@ -234,20 +233,19 @@ def flatten_sorted(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], R
     return [leaves[i] for i in order], rebuild_sorted, " ".join(places[i] for i in order) or "it"
 
 
-def _map_with_places(
-    fn: Callable[[Any, str], Any], tree: PyTree, place: str, is_leaf: IsLeaf
-) -> None:
+def _places(tree: PyTree, place: str, is_leaf: IsLeaf) -> Iterator[str]:
+    """Yields for each leaf a text that says where it is."""
     level = one_level(tree, is_leaf)
     if level is None:
-        fn(tree, place)
+        yield place
         return
-    keys = list(tree) if isinstance(tree, Mapping) else list(range(len(level[0])))
+    keys = list(tree) if isinstance(tree, Mapping) else range(len(level[0]))
+    if len(keys) != len(level[0]):
+        keys = range(len(level[0]))
     kind = "" if type(tree) in (dict, list, tuple) else type(tree).__name__
     opening = "(" if isinstance(tree, tuple) else "["
-    if len(keys) != len(level[0]):
-        keys = list(range(len(level[0])))
     for key, child in zip(keys, level[0]):
-        _map_with_places(fn, child, f"{place}{kind}{opening}{key!r}]", is_leaf)
+        yield from _places(child, f"{place}{kind}{opening}{key!r}]", is_leaf)
 
 
 class StructureMismatch(Exception):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and 
     from replicax._src.variable import Change, DistributedVariable, Variable
 
 Picked = TypeVar("Picked")
+_ONLY_IN_PROGRAMS = "Eagerly, every replica has its own number and whole variables."
 
 
 class Replicas(abc.ABC):
@@ -127,6 +128,8 @@ class Substitution(Protocol):
 class World(abc.ABC):
     """What code of all rooms asks of the context that it runs in.
 
+    Methods that are about programs have bodies, which say what holds outside of them.
+
     Attributes:
       replicas: how values of replicas are computed with.
       run_replicas: runs a replica function on every replica; returns the merged results.
@@ -177,12 +180,12 @@ class World(abc.ABC):
     def replica_number(self, number: ReplicaId) -> Any:
         """Returns what a replica sees as its number."""
 
-    @abc.abstractmethod
     def is_first_of_program(self) -> Any:
         """Returns whether this is the first replica of a program, which may know it when it runs.
 
         Outside of programs there is one Python, and so it is True.
         """
+        return True
 
     @abc.abstractmethod
     def leave_to_python(self, reason: str) -> None:
@@ -200,35 +203,9 @@ class World(abc.ABC):
     def mirrored(self, devices: tuple[Device, ...], array: jax.Array) -> Any:
         """Returns `array` as a value that is the same on these devices."""
 
-    @abc.abstractmethod
     def component_for_each(self, value: DistributedValues) -> Any:
         """Returns each replica's component of a value that was made outside of the trace."""
-
-    @abc.abstractmethod
-    def all_reduce_with_gradient(
-        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
-    ) -> list[jax.Array]:
-        """Returns `reduce(arrays)`, a meeting of all replicas, with its gradient."""
-
-    @abc.abstractmethod
-    def all_gather_with_gradient(
-        self,
-        arrays: Sequence[jax.Array],
-        axis: int,
-        *,
-        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
-        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
-        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
-    ) -> list[jax.Array]:
-        """Returns `gather(arrays)`, a meeting of all replicas, with its gradient.
-
-        Args:
-          arrays: this replica's.
-          axis: the dimension along which they are joined.
-          gather: joins them.
-          gather_with_starts: the same, and where this replica's arrays start in the results.
-          add_up: the sums of all replicas' arrays.
-        """
+        raise AssertionError(_ONLY_IN_PROGRAMS)
 
     # ------------------------------------------------------------------ variables
 
@@ -286,11 +263,10 @@ class World(abc.ABC):
     def relaid(self, array: jax.Array, mesh: ReplicaMesh, layout: Layout) -> Any:
         """Returns an array over `mesh`, laid out as a variable is."""
 
-    @abc.abstractmethod
     def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> bool:
         """Changes a variable without copies for each replica of a trace; False elsewhere."""
+        return False
 
-    @abc.abstractmethod
     def defer(
         self,
         variable: DistributedVariable,
@@ -299,6 +275,7 @@ class World(abc.ABC):
         value: jax.Array,
     ) -> bool:
         """Notes a change that eager replicas make together after the program; False elsewhere."""
+        return False
 
     # ------------------------------------------------------------------ training
 
@@ -306,18 +283,18 @@ class World(abc.ABC):
         """Returns a context manager for a loss: other values stand for variables in it."""
         return self._with(substitutions=(*self.substitutions, substitution))
 
-    @abc.abstractmethod
     def cut_of(self, variable: Variable) -> int | None:
         """Returns the dimension in which replicas here have parts of a variable, or None."""
+        return None
 
-    @abc.abstractmethod
     def part_of(self, variable: Variable) -> Any:
         """Returns each replica's part of a variable that is cut."""
+        raise AssertionError(_ONLY_IN_PROGRAMS)
 
-    @abc.abstractmethod
     def set_part(self, variable: Variable, value: jax.Array) -> None:
         """Sets what `part_of` returns."""
+        raise AssertionError(_ONLY_IN_PROGRAMS)
 
-    @abc.abstractmethod
     def keep_on(self, value: object, logical_device: int) -> None:
         """Notes that a result of the program is to be kept on one logical device."""
+        raise AssertionError(_ONLY_IN_PROGRAMS)

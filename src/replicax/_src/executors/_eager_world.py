@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NoReturn, final
+from typing import Any, ClassVar, final
 
 import jax
 
@@ -12,14 +12,11 @@ from replicax._src._jax_internals import is_staging, staging_trace
 from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import (
     SeparateReplicas,
-    all_gather_with_gradient,
-    all_reduce_with_gradient,
 )
-from replicax._src.context import Picked, ReplicaContext, ReplicaId, World, first_of
+from replicax._src.context import Picked, ReplicaId, World, first_of
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
 from replicax._src.values import (
-    DistributedValues,
     Mirrored,
     PartBuffers,
     ReplicaBuffers,
@@ -71,10 +68,6 @@ class EagerWorld(World):
         return number
 
     @override
-    def is_first_of_program(self) -> bool:
-        return True
-
-    @override
     def leave_to_python(self, reason: str) -> None:
         pass
 
@@ -92,28 +85,6 @@ class EagerWorld(World):
             return Mirrored([put(array, device) for device in devices])
         mesh = replica_mesh(devices)
         return value_of_buffers(Mirrored, ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
-
-    @override
-    def component_for_each(self, value: DistributedValues) -> NoReturn:
-        raise AssertionError("Eagerly, every replica has its own number.")
-
-    @override
-    def all_reduce_with_gradient(
-        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
-    ) -> list[jax.Array]:
-        return all_reduce_with_gradient(arrays, reduce, "all_reduce")
-
-    @override
-    def all_gather_with_gradient(
-        self,
-        arrays: Sequence[jax.Array],
-        axis: int,
-        *,
-        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
-        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
-        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
-    ) -> list[jax.Array]:
-        return all_gather_with_gradient(arrays, axis, gather_with_starts, add_up, "all_gather")
 
     # ------------------------------------------------------------------ variables
 
@@ -209,35 +180,3 @@ class EagerWorld(World):
     @override
     def relaid(self, array: jax.Array, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
         return mesh.relaid(array, layout)
-
-    @override
-    def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> bool:
-        return False
-
-    @override
-    def defer(
-        self,
-        variable: DistributedVariable,
-        context: ReplicaContext,
-        how: Change,
-        value: jax.Array,
-    ) -> bool:
-        return False
-
-    # ------------------------------------------------------------------ training
-
-    @override
-    def cut_of(self, variable: Variable) -> int | None:
-        return None  # a replica that reads a variable has it whole
-
-    @override
-    def part_of(self, variable: Variable) -> NoReturn:
-        raise AssertionError("Eager replicas have variables whole.")
-
-    @override
-    def set_part(self, variable: Variable, value: jax.Array) -> NoReturn:
-        raise AssertionError("Eager replicas have variables whole.")
-
-    @override
-    def keep_on(self, value: object, logical_device: int) -> NoReturn:
-        raise AssertionError("Eagerly a value is moved at once.")

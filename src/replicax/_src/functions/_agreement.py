@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn
 
 from replicax._src import _jax_internals
 from replicax._src._errors import ReplicaMismatchError
@@ -96,7 +96,7 @@ class _Walk:
             self._check(equation, levels[0], parameters["branches"], "lax.cond")
             given = [levels[1:] for _ in parameters["branches"]]
             pairs = zip(parameters["branches"], given, strict=True)
-            found = [self._inside(branch, inputs) for branch, inputs in pairs]
+            found = [self.through(branch.jaxpr, inputs) for branch, inputs in pairs]
             levels[1:] = [max(levels[0], *each) for each in zip(*given, strict=True)]
             return [max(levels[0], *each) for each in zip(*found, strict=True)]
         if name == "while":
@@ -111,9 +111,6 @@ class _Walk:
         levels[:] = [most] * len(levels)
         return [most] * count
 
-    def _inside(self, closed: ClosedJaxpr, levels: list[int]) -> list[int]:
-        return self.through(closed.jaxpr, levels)
-
     def _while(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
         parameters = equation.params
         in_cond, in_body = parameters["cond_nconsts"], parameters["body_nconsts"]
@@ -121,7 +118,7 @@ class _Walk:
         constants = levels[in_cond : in_cond + in_body]
         while True:
             given = [*constants, *carry]
-            after = self._inside(parameters["body_jaxpr"], given)
+            after = self.through(parameters["body_jaxpr"].jaxpr, given)
             new = [max(pair) for pair in zip(carry, after, strict=True)]
             if [*given[:in_body], *new] == [*constants, *carry]:
                 break
@@ -129,7 +126,7 @@ class _Walk:
         written = dict(zip(map(id, equation.invars[in_cond : in_cond + in_body]), constants))
         asked = zip(equation.invars[:in_cond], levels[:in_cond], strict=True)
         asked = [max(each, written.get(id(atom), SAME)) for atom, each in asked]
-        condition = self._inside(parameters["cond_jaxpr"], [*asked, *carry])[0]
+        condition = self.through(parameters["cond_jaxpr"].jaxpr, [*asked, *carry])[0]
         self._check(equation, condition, [parameters["body_jaxpr"]], "lax.while_loop")
         levels[in_cond : in_cond + in_body] = [max(condition, each) for each in constants]
         return [max(condition, each) for each in carry]
@@ -141,7 +138,7 @@ class _Walk:
         while True:
             given = [*levels[:fixed], *carry, *levels[fixed + carried :]]
             before = list(given)
-            after = self._inside(parameters["jaxpr"], given)
+            after = self.through(parameters["jaxpr"].jaxpr, given)
             new = [max(pair) for pair in zip(carry, after[:carried], strict=True)]
             given[fixed : fixed + carried] = new
             levels[:] = given

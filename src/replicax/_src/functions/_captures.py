@@ -221,10 +221,8 @@ class Captures:
             return ByIdentity(value)
         if isinstance(value, ReplicaContext):
             return "replica context"  # a new one each run, for the replica that the program is for
-        known = self._numbers.get((id(value), movable))
-        if known is not None:
-            return ("again", known)
-        self._number(value, movable)
+        if again := self._again(value, movable):
+            return again
         if len(self._alive) > _MOST_OBJECTS:
             raise OnlyPython(f"it refers to more than {_MOST_OBJECTS} objects")
         if isinstance(value, types.FunctionType):
@@ -254,11 +252,17 @@ class Captures:
 
     def _enum_key(self, value: enum.Enum) -> Hashable:
         """Returns what a member of a user's enum holds: they can change as other objects can."""
-        known = self._numbers.get((id(value), False))
+        if again := self._again(value, False):
+            return again
+        return (self._visit(value._value_, False), self._object_key(value))
+
+    def _again(self, value: object, how: object) -> Hashable:
+        """Returns the key of a value that was met before; of another one, None."""
+        known = self._numbers.get((id(value), how))
         if known is not None:
             return ("again", known)
-        self._number(value, False)
-        return (self._visit(value._value_, False), self._object_key(value))
+        self._number(value, how)
+        return None
 
     def _number(self, value: object, how: object) -> int:
         self._alive.append(value)
@@ -328,10 +332,8 @@ class Captures:
 
     def _type_key(self, value: type) -> Hashable:
         """Returns a key for the class of an object: how others are made is no matter."""
-        known = self._numbers.get((id(value), "type"))
-        if known is not None:
-            return ("again", known)
-        self._number(value, "type")
+        if again := self._again(value, "type"):
+            return again
         needed = self._sees_all or not self._names.isdisjoint(_NEEDING_ALL_METHODS)
         return self._class_key(value, frozenset() if needed else _ONLY_TO_MAKE_OR_SHOW)
 

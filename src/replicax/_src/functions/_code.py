@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import importlib.util
+import itertools
 import sys
 import types
 import weakref
@@ -36,17 +37,28 @@ def globals_of(fn: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 @functools.lru_cache(maxsize=4096)
+def codes_in(code: types.CodeType | None) -> tuple[types.CodeType, ...]:
+    """Returns the code of a function, and of the functions defined inside."""
+    if code is None:
+        return ()
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return (code, *itertools.chain.from_iterable(map(codes_in, inner)))
+
+
+def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
+    """Yields those of a function, and of the functions defined inside."""
+    return itertools.chain.from_iterable(map(dis.get_instructions, codes_in(code)))
+
+
+def _arguments(code: types.CodeType, *operations: str) -> Iterator[str]:
+    """Yields the names that a function, and those inside it, use with some operations."""
+    return (str(each.argval) for each in _instructions(code) if each.opname in operations)
+
+
+@functools.lru_cache(maxsize=4096)
 def _global_names(code: types.CodeType) -> tuple[str, ...]:
     """Returns the names of globals that a function, and the functions defined inside, read."""
-    names = dict.fromkeys(
-        str(each.argval)
-        for each in dis.get_instructions(code)
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    )
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(dict.fromkeys(_global_names(constant)))
-    return tuple(names)
+    return tuple(dict.fromkeys(_arguments(code, "LOAD_GLOBAL", "LOAD_NAME")))
 
 
 def imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
@@ -62,16 +74,9 @@ def imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
     return [sys.modules[name] for name in names if name in sys.modules]
 
 
-@functools.lru_cache(maxsize=4096)
-def _texts(code: types.CodeType) -> tuple[str, ...]:
+def _texts(code: types.CodeType) -> list[str]:
     """Returns the texts in the code of a function, and in the functions defined inside."""
-    found: list[str] = []
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found += _texts(constant)
-        elif isinstance(constant, str):
-            found.append(constant)
-    return tuple(found)
+    return [text for each in codes_in(code) for text in each.co_consts if isinstance(text, str)]
 
 
 def reads_any_global(code: types.CodeType) -> bool:
@@ -83,51 +88,33 @@ def reads_any_global(code: types.CodeType) -> bool:
 def _imported_names(code: types.CodeType) -> tuple[tuple[str, int], ...]:
     found: list[tuple[str, int]] = []
     constants: list[Any] = []
-    for each in dis.get_instructions(code):
+    for each in _instructions(code):
         if each.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
             constants.append(each.argval)
         elif each.opname == "IMPORT_NAME":
             levels = [x for x in constants[-2:] if isinstance(x, int)]
             found.append((str(each.argval), levels[0] if levels else 0))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found += _imported_names(constant)
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=4096)
 def assigned_names(code: types.CodeType) -> frozenset[str]:
     """Returns the names of functions around it, and globals, that a function assigns or deletes."""
-    found = {
-        str(each.argval)
-        for each in dis.get_instructions(code)
-        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= assigned_names(constant)
-    return frozenset(found)
+    kinds = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
+    return frozenset(_arguments(code, *kinds))
 
 
 @functools.lru_cache(maxsize=4096)
 def assigns_globals(code: types.CodeType) -> bool:
-    found = any(
-        each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for each in dis.get_instructions(code)
-    )
-    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return found or any(map(assigns_globals, inner))
+    return any(_arguments(code, "STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code: types.CodeType) -> tuple[str, ...]:
     """Returns the names of globals and attributes in a function, and in those inside it."""
-    names = dict.fromkeys(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(dict.fromkeys(names_in(constant)))
-        elif isinstance(constant, str) and constant.isidentifier():  # for getattr
-            names[constant] = None
-    operations = {each.opname for each in dis.get_instructions(code)}
+    names = dict.fromkeys(name for each in codes_in(code) for name in each.co_names)
+    names.update(dict.fromkeys(filter(str.isidentifier, _texts(code))))  # for getattr
+    operations = {each.opname for each in _instructions(code)}
     if any(each.startswith("FORMAT") for each in operations):
         names["format"] = None
     if "MATCH_CLASS" in operations:  # `case Point(x, y)` reads what `__match_args__` names

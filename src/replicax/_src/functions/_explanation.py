@@ -5,14 +5,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from replicax._src import _html, _jax_internals
+from replicax._src._warnings import warn
 from replicax._src.functions._agreement import KINDS, is_collective
 from replicax._src.functions._arguments import Arguments
-from replicax._src.planning import Plan
+from replicax._src.planning import Plan, amount, labelled
 from replicax._src.variable import Variable
 
 
@@ -106,11 +106,11 @@ class Explanation:
             if not report.collectives:
                 yield "collectives", "none"
             if report.flops is not None:
-                yield "operations", f"{_amount(report.flops)}flop per device"
+                yield "operations", f"{amount(report.flops, 'flop')} per device"
             if report.peak_bytes is not None:
-                yield "peak memory", f"{_amount(report.peak_bytes)}B per device"
+                yield "peak memory", f"{amount(report.peak_bytes)} per device"
             donated = (
-                f"{len(report.donated)} variable(s), {_amount(report.donated_bytes)}B per device"
+                f"{len(report.donated)} variable(s), {amount(report.donated_bytes)} per device"
             )
             yield "updated in place", donated + _listed(report.donated)
             if report.elsewhere:
@@ -122,10 +122,7 @@ class Explanation:
     def __str__(self) -> str:
         if self._plan is not None:
             return str(self._plan)
-        rows = list(self._rows())
-        width = max(len(label) for label, _ in rows)
-        lines = [f"  {label:<{width}}  {text}" for label, text in rows]
-        return "\n".join([f"rx.function {self._name!r}", *lines])
+        return labelled(f"rx.function {self._name!r}", list(self._rows()))
 
     __repr__ = __str__
 
@@ -138,15 +135,7 @@ class Explanation:
 def _in_words(each: Collective, count: int) -> str:
     times = "in a loop of unknown length" if each.times == 0 else f"{count * each.times} time(s)"
     fused = f"{each.tensors} arrays fused, " if each.tensors > 1 else ""
-    return f"{each.kind}, {times}: {fused}{_amount(each.bytes)}B per replica"
-
-
-def _amount(value: float) -> str:
-    for unit in ("", "k", "M", "G", "T"):
-        if abs(value) < 1000 or unit == "T":
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    raise AssertionError
+    return f"{each.kind}, {times}: {fused}{amount(each.bytes)} per replica"
 
 
 def _listed(names: list[str]) -> str:
@@ -196,12 +185,11 @@ class Retraces:
         self.reason = self._difference(arguments, where, settings)
         self._last = (arguments.structure, list(arguments.looks), where, settings)
         if self.count % self._WARN_EVERY == 0:
-            warnings.warn(
+            warn(
                 f"rx.function {name!r} was traced {self.count} times. {self.reason} Python "
                 "numbers and objects among the arguments are constants: pass numbers that change "
                 "as arrays, jnp.asarray(x); pad arrays to one shape, or drop the remainder. "
-                "Shares of a batch have few sizes if the batches have.",
-                stacklevel=6,
+                "Shares of a batch have few sizes if the batches have."
             )
 
     def _difference(self, arguments: Arguments, where: object, settings: object) -> str:

@@ -28,10 +28,10 @@ from replicax._src._typing import PyTree, override
 from replicax._src.collectives import default_device
 from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._making import Making
+from replicax._src.functions._passage import Entry
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax._src.functions._structure import flatten
-from replicax._src.functions._trace import Entry
 from replicax._src.functions._traced_world import TracedWorld
 from replicax._src.functions._tracing import Traced, trace_function
 from replicax._src.variable import Variable

@@ -14,7 +14,6 @@ from replicax._src.context import (
     is_strategy,
     replica_devices_of,
     replica_id_of,
-    thread_state,
 )
 from replicax._src.devices import need_mesh
 from replicax._src.functions._arguments import Arguments, Look
@@ -43,7 +42,7 @@ def first_guess(
     replica = eager_replica(frame)
     if strategy is not None:
         return Place(replica_devices_of(strategy))
-    if thread_state.frames:
+    if not is_default(frame):
         devices = replica_devices_of(frame.strategy)
         return Place(devices) if replica is None else Place((devices[replica],), replica)
     for value in arguments.inputs:

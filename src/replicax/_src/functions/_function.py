@@ -14,6 +14,7 @@ import copy
 import functools
 import inspect
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
@@ -32,10 +33,8 @@ from replicax._src.context import (
 )
 from replicax._src.devices import PlannedDevices
 from replicax._src.functions._arguments import Arguments
-from replicax._src.functions._as_python import AsPython
 from replicax._src.functions._bound_function import BoundFunction, without_self
 from replicax._src.functions._cache import FunctionCache
-from replicax._src.functions._elsewhere import as_plan
 from replicax._src.functions._explaining import explain, explain_elsewhere
 from replicax._src.functions._explanation import Explanation
 from replicax._src.functions._export import export_function
@@ -43,10 +42,10 @@ from replicax._src.functions._many import EndOfData, take_items
 from replicax._src.functions._many_calls import call_many, runs_inside
 from replicax._src.functions._observing import Observer, as_python
 from replicax._src.functions._proceeding import Call
-from replicax._src.functions._programs import Programs
+from replicax._src.functions._programs import AsPython, Programs
 from replicax._src.functions._retry import Uneven, UnevenShapes
+from replicax._src.functions._returned import with_snapshots
 from replicax._src.functions._signature import Signature
-from replicax._src.functions._snapshot import with_snapshots
 from replicax._src.variable import VariableGone
 
 P = ParamSpec("P")
@@ -55,6 +54,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _NOTHING = contextlib.nullcontext()
+_binding = threading.RLock()  # whose holder may collect garbage, and so run code of the user's
 _MANY = 10  # uneven calls in a row, before there is a warning
 
 
@@ -131,8 +131,11 @@ class Function(Generic[P, R]):
         method.__signature__ = without_self(self._python_function)  # type: ignore[attr-defined]
         specs = None if self._signature is None else self._signature.specs
         bound = Function(method, specs, self._name)
-        self._bound[key] = (reference, bound)
-        return self._bound[key]
+        with _binding:  # all threads have that of the first
+            known = self._bound.get(key)
+            if known is None or known[0]() is not instance:
+                known = self._bound[key] = (reference, bound)
+        return known
 
     # ------------------------------------------------------------------ calling
 
@@ -218,13 +221,16 @@ class Function(Generic[P, R]):
         `function` is the Python function of this one, or one that captures the same.
         """
         args, kwargs = self._bound_arguments(args, kwargs)
+        frame = current_frame()
 
         def run(*args: object, **kwargs: object) -> Any:
             return world().run_replicas(
                 strategy, replica_devices_of(strategy), function, args, kwargs
             )
 
-        return self._observed(run, strategy, current_frame(), args, kwargs)
+        if runs_inside(frame):
+            return run(*args, **kwargs)
+        return self._observed(run, strategy, frame, args, kwargs)
 
     def _bound_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -329,7 +335,7 @@ class Function(Generic[P, R]):
           **kwargs: as for a call.
         """
         if on is not None:
-            return explain_elsewhere(self, as_plan(on), args, kwargs)
+            return explain_elsewhere(self, on, args, kwargs)
         return explain(self, args, kwargs)
 
     def export(

@@ -34,7 +34,7 @@ _MAPPINGS = (
     weakref.WeakValueDictionary,
 )
 _VIEWS = (collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView)
-_SEQUENCES = (list, tuple, collections.deque, collections.UserList, *_VIEWS)
+_SEQUENCES = (list, tuple, collections.deque, collections.UserList, weakref.WeakSet, *_VIEWS)
 _UNIONS = (types.UnionType, type(typing.Union[int, str]))  # noqa: UP007
 LOOKED_INTO = (
     *_NAMESPACES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
@@ -19,7 +19,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from replicax._src.devices import REPLICA_AXIS
-from replicax._src.functions._joint_reductions import is_sum, with_inputs
+from replicax._src.functions._rewriting import as_operations, is_sum, variables_in
 
 _WORTH_IT = 8  # tensors of a pack that have the size of an earlier one
 
@@ -54,9 +54,9 @@ class _Pieces:
         self.superfluous: set[int] = set()
         self._places: dict[Any, tuple[Any, int]] = {}  # the pack that a piece is of, and where
         takers: dict[Any, list[JaxprEqn]] = {}
-        used = {atom for atom in jaxpr.outvars if not hasattr(atom, "val")}
+        used = set(variables_in(jaxpr.outvars))
         for each in jaxpr.eqns:
-            given = [atom for atom in each.invars if not hasattr(atom, "val")]
+            given = variables_in(each.invars)
             if is_sum(each) and getattr(each.outvars[0].aval, "ndim", 0) == 1:
                 self._places[each.outvars[0]] = each.outvars[0], 0
                 takers[each.outvars[0]] = []
@@ -109,8 +109,8 @@ def _have_few_sizes(parts: Sequence[Any]) -> bool:
     return len(parts) - len(collections.Counter(part.aval.size for part in parts)) >= _WORTH_IT
 
 
-def _taking_out(pack: Any, parts: Sequence[Any], replicas: int) -> Iterator[JaxprEqn]:
-    """Yields the operations that give the parts of a pack."""
+def _taking_out(pack: Any, parts: Sequence[Any], replicas: int) -> list[JaxprEqn]:
+    """Returns the operations that give the parts of a pack."""
 
     def take_out(pack: jax.Array) -> list[jax.Array]:
         # It is zero. XLA does not know that, and so no later place either.
@@ -122,11 +122,7 @@ def _taking_out(pack: Any, parts: Sequence[Any], replicas: int) -> Iterator[Jaxp
                 found.append(taken)
         return found
 
-    axes = [(REPLICA_AXIS, replicas)]
-    traced = jax.make_jaxpr(take_out, axis_env=axes)(pack.aval).jaxpr
-    names = dict(zip(traced.outvars, parts, strict=True))
-    for each in with_inputs(traced, [pack]):
-        yield each.replace(outvars=[names.get(variable, variable) for variable in each.outvars])
+    return as_operations(take_out, [pack], parts, [(REPLICA_AXIS, replicas)])
 
 
 @functools.partial(jax.jit, static_argnames="size")

@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from replicax._src import _jax_internals
 from replicax._src._typing import Atom
 from replicax._src.collectives import DEFAULT_BYTES_PER_PACK
 from replicax._src.devices import REPLICA_AXIS, Packing
+from replicax._src.functions._rewriting import as_operations, is_sum, variables_in
 
 
-def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
+def join_reductions(program: ClosedJaxpr, packing: Packing, replicas: int) -> ClosedJaxpr:
     """Returns a program that gives the same in fewer collectives, bit for bit in one process.
 
     Between three or more workers, the order of a sum may depend on its place in what is sent.
@@ -29,6 +30,7 @@ def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
     Args:
       program: of each replica, with `psum` over the replicas where they meet.
       packing: what is worth sending together.
+      replicas: how many there are.
     """
     jaxpr = program.jaxpr
     parts = _Parts(jaxpr.eqns)
@@ -36,9 +38,10 @@ def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
     if len(sums) < 2 or any(map(_jax_internals.has_side_effects, jaxpr.eqns)):
         return program
     rounds = _rounds(jaxpr.eqns, sums)
-    groups: list[list[JaxprEqn]] = []
-    for alike in _by_round_and_dtype(sums, rounds):
-        groups += _groups(alike, parts, packing)
+    alike: dict[Any, list[JaxprEqn]] = collections.defaultdict(list)
+    for each in sums:
+        alike[rounds[id(each)], each.outvars[0].aval.dtype].append(each)
+    groups = [group for some in alike.values() for group in _groups(some, parts, packing)]
     joint = {id(each): group for group in groups if len(group) > 1 for each in group}
     if not joint:
         return program
@@ -48,21 +51,9 @@ def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
         if group is None:
             operations.append(each)
         elif each is group[0]:
-            operations += _joined(group, parts)
+            operations += _joined(group, parts, [(REPLICA_AXIS, replicas)])
     needed = parts.without_unused(operations, jaxpr.outvars)
     return ClosedJaxpr(jaxpr.replace(eqns=needed), program.consts)
-
-
-def is_sum(operation: JaxprEqn) -> bool:
-    """Whether an operation of a traced program is a sum over the replicas, of one array."""
-    parameters = operation.params
-    return (
-        operation.primitive.name == "psum"
-        and parameters["axes"] == (REPLICA_AXIS,)
-        and parameters.get("axis_index_groups") is None
-        and len(operation.invars) == 1
-        and not hasattr(operation.invars[0], "val")  # a number of the program's own
-    )
 
 
 def _bytes(atom: Atom) -> int:
@@ -76,22 +67,12 @@ def _rounds(operations: Sequence[JaxprEqn], sums: Sequence[JaxprEqn]) -> dict[in
     before: dict[Any, int] = {}
     found: dict[int, int] = {}
     for each in operations:
-        given = [before.get(atom, 0) for atom in each.invars if not hasattr(atom, "val")]
+        given = [before.get(atom, 0) for atom in variables_in(each.invars)]
         found[id(each)] = latest = max(given, default=0)
         latest += id(each) in counted
         for variable in each.outvars if latest else ():
             before[variable] = latest
     return found
-
-
-def _by_round_and_dtype(
-    sums: Sequence[JaxprEqn], rounds: dict[int, int]
-) -> Iterator[list[JaxprEqn]]:
-    alike: dict[Any, list[JaxprEqn]] = {}
-    for each in sums:
-        operand: Any = each.invars[0]
-        alike.setdefault((rounds[id(each)], operand.aval.dtype), []).append(each)
-    yield from alike.values()
 
 
 class _Parts:
@@ -116,7 +97,7 @@ class _Parts:
     ) -> list[JaxprEqn]:
         """Leaves out packs that nothing takes any more, and that are no results."""
         taken = [*(atom for each in operations for atom in each.invars), *results]
-        unused = self._packs.keys() - {atom for atom in taken if not hasattr(atom, "val")}
+        unused = self._packs.keys() - set(variables_in(taken))
         return [each for each in operations if unused.isdisjoint(each.outvars)]
 
 
@@ -137,40 +118,17 @@ def _groups(sums: Sequence[JaxprEqn], parts: _Parts, packing: Packing) -> Iterat
     yield group
 
 
-def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
-    """Yields the operations of one reduction in place of those of several."""
+def _joined(
+    sums: Sequence[JaxprEqn], parts: _Parts, axes: Sequence[tuple[str, int]]
+) -> list[JaxprEqn]:
+    """Returns the operations of one reduction in place of those of several."""
     given = [part for each in sums for part in parts.of(each)]
-    # A function of its own each time: JAX would give the same variables again.
-    packed = jax.make_jaxpr(lambda parts: _packed(parts))([part.aval for part in given]).jaxpr
-    yield from with_inputs(packed, given)
-    total = packed.outvars[0]
-    first = sums[0]
     wholes: list[Any] = [each.outvars[0] for each in sums]
-    split = jax.make_jaxpr(lambda pack: _split(pack, [each.aval.shape for each in wholes]))(
-        total.aval
-    ).jaxpr
-    (summed,) = split.invars
-    yield first.replace(invars=[total], outvars=[summed])
-    names = dict(zip(split.outvars, wholes, strict=True))
-    for each in split.eqns:
-        yield each.replace(outvars=[names.get(variable, variable) for variable in each.outvars])
 
+    def join(*arrays: jax.Array) -> list[jax.Array]:
+        pack = jax.lax.concatenate([array.reshape(-1) for array in arrays], 0)
+        (total,) = _jax_internals.carry_out(sums[0], [pack])
+        pieces = jax.lax.split(total, [whole.aval.size for whole in wholes])
+        return [piece.reshape(each.aval.shape) for piece, each in zip(pieces, wholes, strict=True)]
 
-def with_inputs(program: Jaxpr, given: Sequence[Any]) -> Iterator[JaxprEqn]:
-    """Yields the operations of a program, with other variables in the place of its inputs."""
-    names: dict[Any, Any] = dict(zip(program.invars, given, strict=True))
-    for each in program.eqns:
-        yield each.replace(
-            invars=[atom if hasattr(atom, "val") else names.get(atom, atom) for atom in each.invars]
-        )
-
-
-def _packed(arrays: list[jax.Array]) -> jax.Array:
-    return jax.lax.concatenate([array.reshape(-1) for array in arrays], 0)
-
-
-def _split(pack: jax.Array, shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
-    sizes = [math.prod(shape) for shape in shapes]
-    return [
-        part.reshape(shape) for part, shape in zip(jax.lax.split(pack, sizes), shapes, strict=True)
-    ]
+    return as_operations(join, given, wholes, axes)

@@ -30,12 +30,6 @@ class ByIdentity:
         except TypeError:  # without weak references; it stays alive as long as the key
             self._reference = lambda: value
 
-    def when_gone(self, fn: Callable[..., Any], *args: object) -> None:
-        """Calls `fn(*args)` when the object is gone."""
-        value = self._reference()
-        if isinstance(self._reference, weakref.ref) and value is not None:
-            weakref.finalize(value, fn, *args).atexit = False
-
     def watched(self, fn: Callable[[Any], Any]) -> Any:
         """Returns a weak reference that, if kept, calls `fn` when the object is gone."""
         value = self._reference()
@@ -57,11 +51,11 @@ class ByIdentity:
 
 
 def identities_in(key: Hashable) -> Iterator[ByIdentity]:
-    """Yields the objects in a key, and in the tuples inside of it."""
+    """Yields the objects in a key, and in the tuples and sets inside of it."""
     stack: list[Any] = [key]
     while stack:
         each = stack.pop()
-        if isinstance(each, tuple):
+        if isinstance(each, tuple | frozenset):
             stack.extend(each)
         elif isinstance(each, ByIdentity):
             yield each

@@ -8,13 +8,14 @@ is not made. Afterwards, to transpose is a part of the update.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
-from replicax._src.functions._joint_reductions import is_sum, with_inputs
+from replicax._src.functions._rewriting import as_operations, is_sum, variables_in
 
 # Numbers in a product. Updates that read them transposed take longer to compile, by a fifth for a
 # net of fifty layers that are 16 wide, of which each product has 256.
@@ -57,7 +58,7 @@ def transpose_late(program: ClosedJaxpr) -> ClosedJaxpr:
             product = found.product_behind(parts[index], shaped.aval.shape)
             if product is None:
                 continue
-            added = _as_operations(product.as_part, [product.result])
+            added = as_operations(product.as_part, [product.result])
             before += added
             parts[index] = added[-1].outvars[0]
             instead[id(restored)] = _restored(restored, product)
@@ -66,21 +67,14 @@ def transpose_late(program: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(program.jaxpr.replace(eqns=operations), program.consts)
 
 
-def _as_operations(fn: Callable[..., Any], given: Sequence[Any]) -> list[JaxprEqn]:
-    # A function of its own each time: JAX would give the same variables again.
-    traced = jax.make_jaxpr(lambda *arrays: fn(*arrays))(*[each.aval for each in given])
-    return list(with_inputs(traced.jaxpr, given))
-
-
 def _restored(reshape: JaxprEqn, product: _Product) -> list[JaxprEqn]:
-    """The operations that give a part its shape, if it was not transposed before."""
-    (flat,) = reshape.invars
+    """Returns what gives a part its shape, if it was not transposed before."""
     shape = product.result.aval.shape
-    operations = _as_operations(
-        lambda part: jax.lax.transpose(part.reshape(shape), product.permutation), [flat]
-    )
-    last = operations.pop()
-    return [*operations, last.replace(outvars=list(reshape.outvars))]
+
+    def restore(part: jax.Array) -> jax.Array:
+        return jax.lax.transpose(part.reshape(shape), product.permutation)
+
+    return as_operations(restore, reshape.invars, reshape.outvars)
 
 
 def _is_plain_reshape(operation: JaxprEqn) -> bool:
@@ -89,7 +83,7 @@ def _is_plain_reshape(operation: JaxprEqn) -> bool:
 
 def _is_number(atom: Any) -> bool:
     """Whether it is a number of the program's own."""
-    return hasattr(atom, "val") and not atom.aval.shape
+    return isinstance(atom, Literal) and not np.shape(atom.val)
 
 
 @final
@@ -100,16 +94,14 @@ class _Found:
         self._makers = {variable: each for each in operations for variable in each.outvars}
         self._users: dict[Any, list[JaxprEqn | None]] = collections.defaultdict(list)
         for each in operations:
-            for atom in each.invars:
-                if not hasattr(atom, "val"):
-                    self._users[atom].append(each)
-        for atom in results:
-            if not hasattr(atom, "val"):
-                self._users[atom].append(None)
+            for atom in variables_in(each.invars):
+                self._users[atom].append(each)
+        for atom in variables_in(results):
+            self._users[atom].append(None)
 
     def _maker(self, atom: Any, kind: str) -> JaxprEqn | None:
         """The operation that makes a variable, if it is of this kind."""
-        operation = None if hasattr(atom, "val") else self._makers.get(atom)
+        operation = None if isinstance(atom, Literal) else self._makers.get(atom)
         return operation if operation is not None and operation.primitive.name == kind else None
 
     def pack_of(self, operation: JaxprEqn) -> JaxprEqn | None:

@@ -8,15 +8,60 @@ end of a run, as the last replica would call it, and what that computes is dropp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from replicax._src import _jax_internals
+from replicax._src._tree import leaves_of
 from replicax._src._typing import PyTree, Tracer
-from replicax._src.functions._retry import Uneven
+from replicax._src.functions._retry import OnlyPython, Uneven
 from replicax._src.functions._structure import flatten
+from replicax._src.values import DistributedValues, TracedBuffers, is_leaf, storage_of
+
+
+class EndedRuns:
+    """The runs of replicas in a program, and what may be used of them when they have ended."""
+
+    def __init__(self, trace: Any) -> None:
+        self._trace = trace  # of the program
+        self._runs: list[tuple[range, dict[int, Any]]] = []  # with what they have released
+        self._in_common: list[range] = []  # the operations of meetings
+
+    @contextlib.contextmanager
+    def meeting(self) -> Iterator[None]:
+        """Around what replicas do together, once for all."""
+        start = _jax_internals.operations_so_far(self._trace)
+        yield
+        self._in_common.append(range(start, _jax_internals.operations_so_far(self._trace)))
+
+    def note(self, start: int, result: PyTree, released: Iterable[Any]) -> None:
+        """Replicas have run, since the operation at `start`.
+
+        Args:
+          start: the number of the operation.
+          result: what they give.
+          released: what else may be used of them.
+        """
+        values = list(released)
+        for leaf in leaves_of(result, is_leaf):
+            buffers = storage_of(leaf) if isinstance(leaf, DistributedValues) else None
+            values.append(buffers.local if isinstance(buffers, TracedBuffers) else leaf)
+        places = range(start, _jax_internals.operations_so_far(self._trace))
+        self._runs.append((places, {id(each): each for each in values}))
+
+    def require_nothing_left(self, outputs: Sequence[jax.Array]) -> None:
+        """Gives up if code finds what replicas have left in Python: the last one's, if eager."""
+        if not self._runs:
+            return
+        for user, value, made in _jax_internals.uses_of_results(self._trace, outputs):
+            if any(made in places for places in self._in_common):
+                continue
+            for places, released in self._runs:
+                if made in places and user not in places and id(value) not in released:
+                    raise OnlyPython("it uses an array that the last replica has left in Python")
 
 
 class _Given(NamedTuple):

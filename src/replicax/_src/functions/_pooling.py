@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-from replicax._src.functions._joint_reductions import with_inputs
+from replicax._src.functions._rewriting import as_operations
 
 _MOST = 16  # items of a window, each of which is compared on its own
 
@@ -68,9 +68,7 @@ def _compared(operation: JaxprEqn) -> list[JaxprEqn]:
     def send(source: jax.Array, operand: jax.Array) -> jax.Array:
         return _sent(source, operand, tuple(given["window_dimensions"]), given["select_prim"])
 
-    traced = jax.make_jaxpr(send)(*[each.aval for each in operation.invars]).jaxpr
-    *before, last = with_inputs(traced, operation.invars)
-    found = [*before, last.replace(outvars=list(operation.outvars))]
+    found = as_operations(send, operation.invars, operation.outvars)
     return [each.replace(source_info=operation.source_info) for each in found]
 
 

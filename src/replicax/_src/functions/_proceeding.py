@@ -9,6 +9,7 @@ from replicax._src.context import Frame, StrategyLike
 from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._observing import Examined
 from replicax._src.functions._program import Program
+from replicax._src.functions._programs import AsPython
 from replicax._src.functions._retry import Uneven
 from replicax._src.variable import Variable, VariableGone
 
@@ -43,7 +44,7 @@ class Call:
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             return str(reason)
-        program = self._function._programs.find(body, self._strategy, self._frame, arguments)
+        program = self._program(body, arguments)
         return program.examined(arguments) if isinstance(program, Program) else str(program)
 
     def variables(
@@ -51,13 +52,13 @@ class Call:
     ) -> tuple[Sequence[Variable], Sequence[Variable]] | None:
         """Returns what the program of the call changes, and reads alone; None if there is none."""
         try:
-            arguments = Arguments(args, kwargs)
+            program = self._program(body, Arguments(args, kwargs))
+            return program.variables() if isinstance(program, Program) else None
         except Uneven:
             return None
-        programs = self._function._programs
-        program = programs.find(body, self._strategy, self._frame, arguments)
-        try:
-            return program.variables() if isinstance(program, Program) else None
         except VariableGone:  # of an observer before this one
-            programs.clear()
+            self._function._programs.clear()
             return self.variables(body, args, kwargs)
+
+    def _program(self, body: Callable[..., Any], arguments: Arguments) -> Program | AsPython:
+        return self._function._programs.find(body, self._strategy, self._frame, arguments)

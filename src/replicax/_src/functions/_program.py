@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -39,13 +38,14 @@ from replicax._src.functions._late_transposes import transpose_late
 from replicax._src.functions._making import Making
 from replicax._src.functions._many import loop_of
 from replicax._src.functions._observing import Discarding, Examined
+from replicax._src.functions._passage import Entry, Passage, array_for
 from replicax._src.functions._place import Place
 from replicax._src.functions._pooling import compare_in_windows
 from replicax._src.functions._remedies import remark_on
 from replicax._src.functions._returned import component_of
-from replicax._src.functions._trace import Entry, Passage, ProgramTrace, array_for
+from replicax._src.functions._trace import ProgramTrace
 from replicax._src.functions._tracing import trace_function, trace_variants
-from replicax._src.planning import Plan
+from replicax._src.planning import Plan, bytes_on_each
 from replicax._src.variable import (
     UPDATING,
     Change,
@@ -111,7 +111,7 @@ class Program:
             if on_cpu:
                 program = transpose_late(program)
                 packing = packing._replace(most_alike=None)  # since places are hidden
-            program = join_reductions(program, packing)
+            program = join_reductions(program, packing, mesh.size)
             return program, hide_places(program, mesh.size) if on_cpu else program
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
@@ -234,20 +234,18 @@ class Program:
     def _report(
         self, flops: float | None, peak_bytes: int | None, plan: Plan | None = None
     ) -> Report:
-        variables = self._state.variables()
-        only_read = [held.alive() for held in self._read]
-        elsewhere = [held.alive() for held in self._elsewhere]
-        written_elsewhere = {id(variable) for variable in elsewhere}
+        changed, read = self.variables()
+        in_place = self._state.variables()
         return Report(
             devices=tuple(short_name(device) for device in self.place.devices),
             collectives=collectives_of(self.jaxpr.jaxpr),
             flops=flops,
             peak_bytes=peak_bytes,
-            donated=[variable.name for variable in variables],
-            donated_bytes=sum(_bytes_on_each(_like(each, self.mesh)) for each in variables),
-            elsewhere=[variable.name for variable in elsewhere],
-            read=[each.name for each in only_read if id(each) not in written_elsewhere],
-            variables=[*variables, *only_read],
+            donated=[each.name for each in in_place],
+            donated_bytes=sum(bytes_on_each(_like(each, self.mesh)) for each in in_place),
+            elsewhere=[each.name for each in changed[len(in_place) :]],
+            read=[each.name for each in read],
+            variables=[*changed, *read],
             plan=plan,
         )
 
@@ -431,12 +429,6 @@ def _described(
 def _like(variable: Variable, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
     sharding = None if mesh is None else mesh.sharding(variable.layout)
     return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
-
-
-def _bytes_on_each(array: jax.ShapeDtypeStruct) -> int:
-    """Returns the size of an array on each of its devices."""
-    shape = array.shape if array.sharding is None else array.sharding.shard_shape(array.shape)
-    return math.prod(shape) * array.dtype.itemsize
 
 
 def _peak(memory: Any) -> int:

@@ -6,10 +6,11 @@ later ones find the program by what they are given.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from replicax._src import _jax_internals
 from replicax._src._errors import add_note
@@ -17,10 +18,9 @@ from replicax._src._typing import Device
 from replicax._src._warnings import warn
 from replicax._src.context import Frame, StrategyLike, let_libraries_join, serial_of
 from replicax._src.functions._arguments import Arguments, is_stream
-from replicax._src.functions._as_python import AsPython
 from replicax._src.functions._explanation import Retraces
 from replicax._src.functions._first_guess import eager_replica, first_guess
-from replicax._src.functions._keys import ByIdentity
+from replicax._src.functions._keys import identities_in
 from replicax._src.functions._making import Making
 from replicax._src.functions._observing import Substitute
 from replicax._src.functions._place import Place
@@ -37,8 +37,23 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.variable import Variable
 
-_traces = 0
 _MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
+
+
+class AsPython(NamedTuple):
+    """In the place of a program: the call runs as Python."""
+
+    reason: str
+    compiles_runs: bool = False
+    """Whether each `strategy.run` in it is compiled."""
+
+    def __str__(self) -> str:
+        how = "as Python, with each strategy.run compiled" if self.compiles_runs else "eagerly"
+        return f"{how}, because {self.reason}"
+
+
+_Kept = TypeVar("_Kept", Program, AsPython)
+_traces = 0
 
 
 @final
@@ -59,6 +74,7 @@ class Programs:
         self._name = name
         self._python_function = python_function
         self._programs: dict[Hashable, Program | AsPython] = {}
+        self._watched: dict[Hashable, list[Any]] = {}  # weak references to objects in their keys
         self._devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self._lock = threading.RLock()
         self.has_created = False
@@ -67,6 +83,7 @@ class Programs:
     def clear(self) -> None:
         """Forgets all programs: each is traced again when it is asked for."""
         self._programs.clear()
+        self._watched.clear()
 
     def find(
         self,
@@ -130,21 +147,24 @@ class Programs:
                 if making.is_unchecked:
                     continue  # to see whether Python will do what this trace did
                 is_by_runs = isinstance(reason, NotOneProgram)
-                self._programs[key] = found = AsPython(str(reason), compiles_runs=is_by_runs)
-                return found
+                return self._keep(key, AsPython(str(reason), compiles_runs=is_by_runs))
             break
-        self._devices = place.devices
+        # Only what a trace has found out: the user may choose another default device.
+        self._devices = None if place.is_open else place.devices
         if place.replica in (None, 0):  # other eager replicas do what the first one does
             self.retraces.note(self._name, arguments, key[1:-1], key[-1])
         self.has_created = self.has_created or program.made_variables
         if program.creates:
             # The next call finds the variables made, and takes another path through the function.
             self.has_created = True
-        else:
-            self._programs[key] = program
-            for look in arguments.looks:
-                if isinstance(look, ByIdentity):
-                    look.when_gone(_forget, weakref.ref(self), key)
+            return program
+        return self._keep(key, program)
+
+    def _keep(self, key: Hashable, program: _Kept) -> _Kept:
+        """Returns `program`, which is kept as long as the objects live that its key is about."""
+        self._programs[key] = program
+        forget = functools.partial(_forget, weakref.ref(self), key)
+        self._watched[key] = [each.watched(forget) for each in identities_in(key)]
         return program
 
     def _note_replicas_one_by_one(self, count: int) -> None:
@@ -176,7 +196,8 @@ def traces_so_far() -> int:
     return _traces
 
 
-def _forget(reference: weakref.ref[Programs], key: Hashable) -> None:
+def _forget(reference: weakref.ref[Programs], key: Hashable, _: object) -> None:
     found = reference()
     if found is not None:
         found._programs.pop(key, None)
+        found._watched.pop(key, None)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax._src import _jax_internals
+from replicax._src import _jax_internals, _tree
 from replicax._src._arrays import as_result, is_number
 from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.collectives import default_device
@@ -18,20 +18,21 @@ from replicax._src.functions._arguments import Kind
 from replicax._src.functions._captured import Shape
 from replicax._src.functions._keys import constant_key
 from replicax._src.functions._many import stacked_nothing
-from replicax._src.functions._snapshot import snapshot
 from replicax._src.functions._structure import flatten
 from replicax._src.functions._trace import ProgramTrace
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
+    PerReplica,
     ReplicaBuffers,
     component,
     is_distributed_value,
     is_leaf,
     per_replica_type,
+    storage_of,
     value_of_buffers,
 )
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, VariableAggregation, copies_differ
 
 
 class Returned:
@@ -149,12 +150,26 @@ def _as_output(leaf: object) -> tuple[Kind, Any]:
     if is_distributed_value(leaf):
         return Kind.of(leaf), as_result(component(leaf, EACH))
     if isinstance(leaf, Variable):
-        return _as_output(snapshot(leaf))
+        return _as_output(_snapshot(leaf))
     if isinstance(leaf, Tracer):
         return Kind.ARRAY, leaf
     if is_number(leaf):
         return Kind.ARRAY, as_result(leaf)
     return Kind.CONSTANT, None
+
+
+def _snapshot(variable: Variable) -> Any:
+    """Returns the value; of a sync-on-read variable without an aggregation, those of all copies."""
+    if copies_differ(variable) and variable.aggregation is VariableAggregation.NONE:
+        return value_of_buffers(PerReplica, storage_of(variable))
+    return variable.read_value()
+
+
+def with_snapshots(structure: PyTree) -> Any:
+    """`structure` with the values of variables in their places."""
+    return _tree.map_structure(
+        lambda leaf: _snapshot(leaf) if isinstance(leaf, Variable) else leaf, structure, is_leaf
+    )
 
 
 def _keys(leaves: Sequence[tuple[Kind, Any]]) -> list[Any]:

@@ -71,7 +71,7 @@ def run_in_trace(
             is_same = provenance.is_same if keep_same else None
             if keep_same and _has_numbers(payload):
                 program.require_one_shape("meet with a number that may be their number of rows")
-            with entered(Frame(strategy)), program.meeting():
+            with entered(Frame(strategy)), program.ended_runs.meeting():
                 result = handler(regroup_traced(payload, mesh, is_same=is_same))
             return provenance.handed_out(result)
 

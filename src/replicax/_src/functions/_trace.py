@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
+import itertools
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any, final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,6 @@ from jax.sharding import PartitionSpec
 
 from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
-from replicax._src._tree import leaves_of
 from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.collectives import own_part, part_shape, whole_of_parts
 from replicax._src.context import (
@@ -33,9 +32,10 @@ from replicax._src.context import (
     get_replica_context,
     replica_id_of,
 )
-from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
+from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
-from replicax._src.functions._leftovers import Leftovers
+from replicax._src.functions._leftovers import EndedRuns, Leftovers
+from replicax._src.functions._passage import Entry, Passage, array_for, passage_of
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import (
     NotOneProgram,
@@ -48,20 +48,14 @@ from replicax._src.functions._turns import Provenance, Turns
 from replicax._src.values import (
     DistributedValues,
     TracedBuffers,
-    is_leaf,
     local_count,
-    storage_of,
 )
 from replicax._src.variable import (
     Change,
     DistributedVariable,
-    SyncOnReadVariable,
     Variable,
     copies_differ,
-    devices_of,
     mesh_of,
-    own_storage,
-    settled_storage,
     start_from,
 )
 
@@ -69,20 +63,6 @@ from replicax._src.variable import (
 # than before, a value of its own makes JAX look again into jitted functions, bodies of loops and
 # the like, which may read them.
 _trace_stamp = jax.make_user_context(None)
-
-
-@final
-class Passage(enum.Enum):
-    """How the value of a variable gets into a program, and out of it."""
-
-    WHOLE = enum.auto()
-    """As it lies on the program's devices."""
-    VALUE = enum.auto()
-    """From other devices, and to them."""
-    COPY = enum.auto()
-    """That of the one replica that the program is for."""
-    EMPTY = enum.auto()
-    """Not at all: it has no items, which programs for several devices cannot take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,32 +76,6 @@ class VariantTrace:
 
     replica: int | None = None
     leftovers: Leftovers | None = None
-
-
-@dataclasses.dataclass(eq=False)
-class Entry:
-    """A variable in a program.
-
-    Attributes:
-      variable: the variable.
-      passage: how it gets in and out.
-      value: its value now; of a variable that is cut over the replicas, each one's part.
-      cut: the dimension in which it is.
-      ref: the mutable cell that has the value instead, if an inner function (the body of a loop,
-        a branch) assigns it.
-      is_read_inside: whether an inner function has read it without one.
-      written: whether the program changes it.
-      gathered: what replicas have a part of, put together for all.
-    """
-
-    variable: Variable
-    passage: Passage
-    value: Any
-    cut: int | None = None
-    ref: Any = None
-    is_read_inside: bool = False
-    written: bool = False
-    gathered: Any = None
 
 
 class ProgramTrace:
@@ -160,8 +114,7 @@ class ProgramTrace:
         self._provenance: Provenance | None = None
         self._assigned: dict[int, tuple[Any, int]] = {}
         self._stamps = contextlib.ExitStack()
-        self._ended_runs: list[tuple[range, dict[int, Any]]] = []  # and what may be used of them
-        self._in_common: list[range] = []  # the operations of meetings
+        self.ended_runs = EndedRuns(self._trace)
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
         self.deferred: list[tuple[Variable, Change, Any]] = []  # those that replicas make together
         self.made: list[Variable] = []
@@ -210,7 +163,7 @@ class ProgramTrace:
         }
         self._trace = self._provenance = None
         self._assigned = {}
-        self._ended_runs = []
+        self.ended_runs = EndedRuns(None)
         self._arguments = ()
 
     # ------------------------------------------------------------------ variables
@@ -362,38 +315,15 @@ class ProgramTrace:
 
     def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> None:
         """Changes a variable without copies for each replica, one after the other."""
-        assert self._provenance is not None
-        turns = self._provenance.turns
-        turns.note_change(variable, how)
-        entry = self._entry(variable)
-        old = self._value(entry)
-        if how is Change.ASSIGN:
-            new = jnp.broadcast_to(value, jnp.shape(old))
-        else:
-            delta = value if how is Change.ADD else -value
-            if not turns.is_assigned(variable):  # a replica sees what those before it have added
-                assert self.mesh is not None
-                deltas = jnp.stack(TracedBuffers(self.mesh, delta).components)
-                number = jax.lax.axis_index(REPLICA_AXIS) % deltas.shape[0]
-                before = jnp.arange(deltas.shape[0]) <= number
-                before = before.reshape((-1,) + (1,) * (deltas.ndim - 1))
-                delta = jnp.sum(jnp.where(before, deltas, jnp.zeros_like(deltas)), axis=0)
-            new = old + delta.astype(old.dtype)
+        assert self._provenance is not None and self.mesh is not None
+        old = self._value(self._entry(variable))
+        new = self._provenance.turns.after_change(variable, how, value, old, self.mesh)
         self.set_value(variable, new)
 
     def end_turns(self) -> None:
         """Called when all replicas are here: variables without copies have the last one's value."""
         assert self._provenance is not None and self.mesh is not None
-        turns = self._provenance.turns
-        if _jax_internals.staging_trace() is not self._trace and turns.changed_elsewhere():
-            name = turns.changed_elsewhere()[0].name
-            raise WrongContextError(
-                f"Replicas changed {name!r}, a variable made outside of the strategy's scope, and "
-                "then meet inside a loop or branch of JAX's (lax.cond, lax.scan, ...), for an "
-                "assignment or a collective. Make the variable in strategy.scope(), with an "
-                "aggregation, or change it after the loop or branch."
-            )
-        for variable in turns.changed():
+        for variable in self._provenance.turns.changed(self._trace):
             value = self._value(self._entry(variable))
             last = TracedBuffers(self.mesh, value).component(len(self.mesh.devices) - 1)
             self.set_value(variable, last)
@@ -453,7 +383,7 @@ class ProgramTrace:
     def _entry(self, variable: Variable) -> Entry:
         entry = self._entries.get(id(variable))
         if entry is None:
-            passage = self._passage(variable)
+            passage = passage_of(variable, self._place)
             shape, dtype = variable.shape, variable.dtype
             if passage is Passage.EMPTY:
                 entry = Entry(variable, passage, jnp.zeros(shape, dtype))
@@ -468,27 +398,6 @@ class ProgramTrace:
                 entry.ref = _jax_internals.new_ref(self._trace, tracer)
             self.inputs.append(entry)
         return entry
-
-    def _passage(self, variable: Variable) -> Passage:
-        if self._place.by_value:
-            return Passage.VALUE
-        mesh = mesh_of(variable)
-        if self.mesh is not None and 0 in variable.shape:
-            return Passage.EMPTY
-        if self._replica is not None and mesh is not None and mesh.size > 1:
-            return Passage.COPY
-        if mesh is self.mesh:
-            return Passage.WHOLE
-        if self.mesh is None and self._replica is None:
-            assert mesh is not None
-            if not mesh.is_one_device:
-                raise OtherDevicesNeeded(mesh.devices)
-            return Passage.WHOLE
-        if isinstance(variable, SyncOnReadVariable) and mesh is not None and mesh.size > 1:
-            raise NotOneProgram(
-                f"variable {variable.name!r} has copies on other devices than the function's"
-            )
-        return Passage.VALUE
 
     # ------------------------------------------------------------------ replicas
 
@@ -523,38 +432,14 @@ class ProgramTrace:
         finally:
             self._provenance = outer
 
-    @contextlib.contextmanager
-    def meeting(self) -> Iterator[None]:
-        """Around what replicas do together, once for all."""
-        start = _jax_internals.operations_so_far(self._trace)
-        yield
-        self._in_common.append(range(start, _jax_internals.operations_so_far(self._trace)))
-
     def operations_so_far(self) -> int:
         """Returns how many operations the program has."""
         return _jax_internals.operations_so_far(self._trace)
 
     def end_run(self, start: int, result: PyTree) -> None:
         """Replicas have run, since the operation at `start`, and give `result`."""
-        released: list[Any] = []
-        for leaf in leaves_of(result, is_leaf):
-            buffers = storage_of(leaf) if isinstance(leaf, DistributedValues) else None
-            released.append(buffers.local if isinstance(buffers, TracedBuffers) else leaf)
-        for entry in self._entries.values():
-            released += [entry.value, entry.gathered, entry.ref]
-        places = range(start, _jax_internals.operations_so_far(self._trace))
-        self._ended_runs.append((places, {id(each): each for each in released}))
-
-    def require_nothing_left(self, outputs: Sequence[jax.Array]) -> None:
-        """Gives up if code finds what replicas have left in Python: the last one's, if eager."""
-        if not self._ended_runs:
-            return
-        for user, value, made in _jax_internals.uses_of_results(self._trace, outputs):
-            if any(made in places for places in self._in_common):
-                continue
-            for places, released in self._ended_runs:
-                if made in places and user not in places and id(value) not in released:
-                    raise OnlyPython("it uses an array that the last replica has left in Python")
+        values = [(entry.value, entry.gathered, entry.ref) for entry in self._entries.values()]
+        self.ended_runs.note(start, result, itertools.chain.from_iterable(values))
 
     def value_of_captured(self, value: DistributedValues) -> Any:
         """Returns each replica's component of a value that is no argument of the function."""
@@ -576,16 +461,3 @@ def in_replica() -> bool:
     """Returns whether code here speaks for each replica of the program."""
     context = get_replica_context()
     return context is not None and replica_id_of(context) is EACH
-
-
-def array_for(variable: Variable, passage: Passage, place: Place) -> jax.Array:
-    """Returns the variable's value, as a program takes it."""
-    if passage is Passage.WHOLE:
-        if place.mesh is not None or devices_of(variable) == place.devices:
-            return own_storage(variable).assembled
-    if passage is Passage.COPY:
-        return settled_storage(variable).component(place.replica)
-    value = settled_storage(variable).component(0)
-    if place.mesh is None:
-        return put(value, place.devices[0])
-    return place.mesh.spread(value)

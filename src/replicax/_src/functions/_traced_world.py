@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NoReturn
 
@@ -110,24 +110,6 @@ class TracedWorld(World):
     @override
     def component_for_each(self, value: DistributedValues) -> Any:
         return self.program.value_of_captured(value)
-
-    @override
-    def all_reduce_with_gradient(
-        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
-    ) -> list[jax.Array]:
-        return reduce(arrays)  # JAX differentiates the collective itself
-
-    @override
-    def all_gather_with_gradient(
-        self,
-        arrays: Sequence[jax.Array],
-        axis: int,
-        *,
-        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
-        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
-        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
-    ) -> list[jax.Array]:
-        return gather(arrays)
 
     # ------------------------------------------------------------------ variables
 

@@ -16,14 +16,16 @@ from replicax._src._typing import Tracer
 from replicax._src.devices import REPLICA_AXIS
 from replicax._src.functions._arguments import Arguments, Kind, Look
 from replicax._src.functions._captured import Shape
+from replicax._src.functions._flat_variant import CannotMerge, Variant
 from replicax._src.functions._leftovers import Leftovers
 from replicax._src.functions._making import Making
+from replicax._src.functions._passage import Entry
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NumberNeeded, Retry, Uneven, UnevenShapes
 from replicax._src.functions._returned import Returned
-from replicax._src.functions._trace import Entry, ProgramTrace, VariantTrace
+from replicax._src.functions._trace import ProgramTrace, VariantTrace
 from replicax._src.functions._traced_world import TracedWorld
-from replicax._src.functions._variants import CannotMerge, Variant, merge
+from replicax._src.functions._variants import merge
 from replicax._src.variable import Variable, copies_differ
 
 _MOST_VARIANTS = 4  # shares are full, partial or empty; each further shape is compiled as well
@@ -95,7 +97,7 @@ def trace_function(
             results, returned.arrays = returned.arrays, []
             results += [jnp.asarray(value) for _, _, value in trace.deferred]
             results += trace.final_values()
-            trace.require_nothing_left(results)
+            trace.ended_runs.require_nothing_left(results)
         trace.finish()
         found.append((trace, returned))
         return results

@@ -6,16 +6,22 @@ object for all of them, so it keeps account.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from replicax._src import _jax_internals, _tree
+from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.context import EACH
+from replicax._src.devices import REPLICA_AXIS, ReplicaMesh
+from replicax._src.functions._code import codes_in
 from replicax._src.functions._retry import OnlyPython
-from replicax._src.values import component, is_distributed_value, is_leaf
+from replicax._src.values import TracedBuffers, component, is_distributed_value, is_leaf
 from replicax._src.variable import Change, Variable
 
 _KEPT_BY_PYTHON = range(-5, 257)  # integers of which Python has one object each
@@ -39,7 +45,18 @@ class Turns:
         if id(variable) not in self._assigned:
             self._seen.add(id(variable))
 
-    def note_change(self, variable: Variable, how: Change) -> None:
+    def after_change(
+        self, variable: Variable, how: Change, value: jax.Array, old: jax.Array, mesh: ReplicaMesh
+    ) -> jax.Array:
+        """Notes that each replica changes a variable; returns what each then finds in it.
+
+        Args:
+          variable: the variable.
+          how: assigned, or added to.
+          value: each replica's.
+          old: what each has found in the variable.
+          mesh: of the replicas.
+        """
         if id(variable) in self._seen:
             raise OnlyPython(
                 f"replicas read and then change {variable.name!r}, a variable made outside of the "
@@ -47,17 +64,34 @@ class Turns:
             )
         (self._assigned if how is Change.ASSIGN else self._added)[id(variable)] = variable
         self._traces.setdefault(id(variable), _jax_internals.staging_trace())
+        if how is Change.ASSIGN:
+            return jnp.broadcast_to(value, jnp.shape(old))
+        delta = value if how is Change.ADD else -value
+        if id(variable) not in self._assigned:  # a replica sees what those before it have added
+            deltas = jnp.stack(TracedBuffers(mesh, delta).components)
+            number = jax.lax.axis_index(REPLICA_AXIS) % deltas.shape[0]
+            before = jnp.arange(deltas.shape[0]) <= number
+            before = before.reshape((-1,) + (1,) * (deltas.ndim - 1))
+            delta = jnp.sum(jnp.where(before, deltas, jnp.zeros_like(deltas)), axis=0)
+        return old + delta.astype(old.dtype)
 
-    def is_assigned(self, variable: Variable) -> bool:
-        return id(variable) in self._assigned
+    def changed(self, program: object) -> Sequence[Variable]:
+        """Returns the variables that were changed; they get their values in the same trace.
 
-    def changed_elsewhere(self) -> list[Variable]:
-        """Returns those that were changed outside of the loop or branch that is traced here."""
+        Args:
+          program: the trace of the program.
+        """
+        changed = {**self._added, **self._assigned}.values()
         here = _jax_internals.staging_trace()
-        return [each for each in self.changed() if self._traces[id(each)] is not here]
-
-    def changed(self) -> list[Variable]:
-        return list({**self._added, **self._assigned}.values())
+        elsewhere = [each for each in changed if self._traces[id(each)] is not here]
+        if here is not program and elsewhere:
+            raise WrongContextError(
+                f"Replicas changed {elsewhere[0].name!r}, a variable made outside of the "
+                "strategy's scope, and then meet inside a loop or branch of JAX's (lax.cond, "
+                "lax.scan, ...), for an assignment or a collective. Make the variable in "
+                "strategy.scope(), with an aggregation, or change it after the loop or branch."
+            )
+        return list(changed)
 
 
 class Provenance:
@@ -70,9 +104,8 @@ class Provenance:
         self._trace = trace
         self._start = _jax_internals.operations_so_far(trace)
         self._handed_out: dict[int, Any] = {}
-        self._same: dict[int, Any] = {
-            id(value): value for value in _constants_of(getattr(fn, "__code__", None))
-        }
+        self._same: dict[int, Any] = {}
+        self._code: CodeType | None = getattr(fn, "__code__", None)
         self.turns = Turns()
 
     def note_handed_out(self, value: object) -> None:
@@ -98,20 +131,23 @@ class Provenance:
         if id(leaf) in self._same or isinstance(leaf, bool):
             return True
         if isinstance(leaf, int | float | complex):  # each replica computes one of its own
-            return leaf in _KEPT_BY_PYTHON
+            is_kept = type(leaf) is int and leaf in _KEPT_BY_PYTHON
+            return is_kept or any(leaf is each for each in self._numbers_written())
         if not isinstance(leaf, Tracer):
             return isinstance(leaf, jax.Array)  # captured: operations on it would be traced
         return not _jax_internals.made_since(self._trace, self._start, leaf)
 
-
-def _constants_of(code: CodeType | None) -> list[Any]:
-    """Returns the numbers that are written in a function."""
-    if code is None:
-        return []
-    found: list[Any] = []
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found += _constants_of(constant)
-        elif isinstance(constant, int | float | complex):
-            found.append(constant)
-    return found
+    def _numbers_written(self) -> Iterator[object]:
+        """Yields the constants of the replica function, and of the functions that lead here."""
+        frame = sys._getframe(1)
+        codes = [*codes_in(self._code)]
+        while frame is not None:
+            codes.append(frame.f_code)
+            frame = frame.f_back
+        constants: list[object] = [each.co_consts for each in codes]
+        while constants:
+            each = constants.pop()
+            if isinstance(each, tuple):
+                constants += each
+            else:
+                yield each

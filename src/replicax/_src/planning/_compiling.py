@@ -29,13 +29,11 @@ class Argument(NamedTuple):
     name: str
     look: jax.ShapeDtypeStruct
 
-    @property
-    def bytes(self) -> int:
-        """Its size on each device."""
-        shape, sharding = self.look.shape, self.look.sharding
-        if sharding is not None:
-            shape = sharding.shard_shape(shape)
-        return math.prod(shape) * getattr(self.look.dtype, "itemsize", 8)
+
+def bytes_on_each(array: jax.ShapeDtypeStruct) -> int:
+    """Returns the size of an array on each of its devices."""
+    shape = array.shape if array.sharding is None else array.sharding.shard_shape(array.shape)
+    return math.prod(shape) * getattr(array.dtype, "itemsize", 8)
 
 
 def compiled_plan(
@@ -60,7 +58,7 @@ def compiled_plan(
         ("parameters", "optimizer", "variables", "input", "working", "program"), 0
     )
     for each in arguments:
-        memory[each.kind] += each.bytes
+        memory[each.kind] += bytes_on_each(each.look)
     state = sum(memory.values())
     begun = time.perf_counter()
     with contextlib.ExitStack() as stack:

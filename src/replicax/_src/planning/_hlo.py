@@ -137,10 +137,13 @@ class HloProgram:
                 continue  # what they apply is a sum or the like
             trips = re.search(_TRIPS, each.text)
             repeated = times * int(trips[1]) if each.operation == "while" and trips else times
-            for called in re.findall(_CALLED, each.text):
-                for inner in re.split(r"[,\s%]+", called):
-                    if inner in self._computations:
-                        yield from self._walk(inner, repeated)
+            for inner in self._called_by(each):
+                yield from self._walk(inner, repeated)
+
+    def _called_by(self, instruction: Instruction) -> list[str]:
+        """Returns the names of the computations that an instruction calls."""
+        found = ",".join(re.findall(_CALLED, instruction.text))
+        return [name for name in re.split(r"[,\s%]+", found) if name in self._computations]
 
     def largest(self, count: int) -> list[Tensor]:
         """Returns the largest tensors in a device's memory that are made on the way.
@@ -148,7 +151,7 @@ class HloProgram:
         Each of a line and shape is given once.
         """
         found: dict[tuple[str, str], Tensor] = {}
-        for instructions, _ in self._walk_unfused(self._entry):
+        for instructions in self._walk_unfused(self._entry):
             for each in instructions:
                 if each.operation in _NOT_MADE or each.shape.startswith("("):
                     continue
@@ -160,16 +163,14 @@ class HloProgram:
                 found.setdefault(key, Tensor(each.shape, each.bytes, operation, line))
         return sorted(found.values(), key=lambda each: -each.bytes)[:count]
 
-    def _walk_unfused(self, name: str) -> Iterator[tuple[list[Instruction], int]]:
+    def _walk_unfused(self, name: str) -> Iterator[list[Instruction]]:
         """Yields the same without what is inside of fusions: that has no memory of its own."""
         instructions = self._computations.get(name, [])
-        yield instructions, 1
+        yield instructions
         for each in instructions:
             if each.operation in ("while", "conditional", "call"):
-                for called in re.findall(_CALLED, each.text):
-                    for inner in re.split(r"[,\s%]+", called):
-                        if inner in self._computations:
-                            yield from self._walk_unfused(inner)
+                for inner in self._called_by(each):
+                    yield from self._walk_unfused(inner)
 
 
 _NOT_MADE = frozenset("parameter tuple get-tuple-element bitcast constant while after-all".split())

@@ -9,7 +9,7 @@ from typing import Any
 
 from replicax._src import _html
 from replicax._src.planning._hlo import Tensor
-from replicax._src.planning._table import amount, seconds
+from replicax._src.planning._table import amount, labelled, seconds
 
 _KINDS = (
     ("parameters", "parameters"),
@@ -171,13 +171,14 @@ class Plan:
         if self.problem is not None:
             yield "the compiler says", self.problem
 
+    @property
+    def _title(self) -> str:
+        return f"plan of {self.name!r} on {self.on}"
+
     def __str__(self) -> str:
-        rows = list(self._rows())
-        width = max(len(label) for label, _ in rows)
-        lines = [f"  {label:<{width}}  {text}" for label, text in rows]
-        return "\n".join([f"plan of {self.name!r} on {self.on}", *lines])
+        return labelled(self._title, list(self._rows()))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _html.table(f"plan of {self.name!r} on {self.on}", ("", ""), list(self._rows()))
+        return _html.table(self._title, ("", ""), list(self._rows()))

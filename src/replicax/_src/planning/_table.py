@@ -32,3 +32,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "  ".join([first, *rest]).rstrip()
 
     return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, rows)])
+
+
+def labelled(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """Returns a title, and a line for each pair of a label and a text."""
+    width = max(len(label) for label, _ in rows)
+    return "\n".join([title, *(f"  {label:<{width}}  {text}" for label, text in rows)])

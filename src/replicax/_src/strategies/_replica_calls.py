@@ -15,12 +15,14 @@ from replicax._src.collectives import (
     CommunicationOptions,
     ReduceOp,
     ReduceOpLike,
+    all_gather_with_gradient,
+    all_reduce_with_gradient,
     array_of,
     as_options,
     as_reduce_op,
     weighted,
 )
-from replicax._src.context import ReplicaContext, meet_replicas, world
+from replicax._src.context import Handler, ReplicaContext, meet_replicas, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
 from replicax._src.strategies._reductions import reduce_pairs
 from replicax._src.values import (
@@ -82,7 +84,9 @@ def all_reduce(
     if extended._num_replicas_in_sync == 1:
         return rebuild([for_mean(x) for x in leaves] if op is ReduceOp.MEAN else leaves)
     meet = _meet_to_reduce(extended, context, op, options, structure)
-    return rebuild(weighted(lambda arrays: world().all_reduce_with_gradient(arrays, meet), leaves))
+    # In a program JAX differentiates the collective itself.
+    eager = functools.partial(all_reduce_with_gradient, meet=meet, what="all_reduce")
+    return rebuild(weighted(world().pick(eager, meet), leaves))
 
 
 def _meet_to_reduce(
@@ -133,16 +137,18 @@ def all_gather(
 
     what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(leaves)}"
     key = ("all_gather", axis, structure, len(leaves))
-    gather = functools.partial(
-        world().all_gather_with_gradient,
+
+    def meet(join: Handler, arrays: Sequence[jax.Array]) -> Any:
+        return meet_replicas(context, key, what, list(arrays), join)
+
+    eager = functools.partial(
+        all_gather_with_gradient,
         axis=axis,
-        gather=lambda arrays: meet_replicas(context, key, what, list(arrays), join),
-        gather_with_starts=lambda arrays: meet_replicas(
-            context, key, what, list(arrays), join_with_starts
-        ),
-        add_up=_meet_to_reduce(extended, context, ReduceOp.SUM, options, structure),
+        meet_gather=functools.partial(meet, join_with_starts),
+        meet_sum=_meet_to_reduce(extended, context, ReduceOp.SUM, options, structure),
+        what="all_gather",
     )
-    return rebuild(weighted(gather, leaves))
+    return rebuild(weighted(world().pick(eager, functools.partial(meet, join)), leaves))
 
 
 def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
