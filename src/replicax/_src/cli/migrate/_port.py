@@ -16,6 +16,12 @@ import libcst as cst
 import libcst.matchers as m
 
 from replicax._src.cli.migrate import _calls, _rewrites
+from replicax._src.cli.migrate._calls_table import (
+    ACTIVATIONS,
+    DECORATORS,
+    GIVE_TUPLES,
+    OWN_OPTIMIZERS,
+)
 from replicax._src.cli.migrate._edits import Edits
 from replicax._src.cli.migrate._imports import (
     ImportStatement,
@@ -39,17 +45,10 @@ from replicax._src.cli.migrate._lookup import (
 )
 from replicax._src.cli.migrate._names import Binding, Names, imported, table_name
 from replicax._src.cli.migrate._notes import Notes
+from replicax._src.cli.migrate._objects_table import CLASSES, TELLING
 from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
 from replicax._src.cli.migrate._rewrites import Library, Refused, Rewrite, name_in
 from replicax._src.cli.migrate._source import Source, dotted
-from replicax._src.cli.migrate._table import (
-    ACTIVATIONS,
-    CLASSES,
-    DECORATORS,
-    GIVE_TUPLES,
-    OWN_OPTIMIZERS,
-    TELLING,
-)
 from replicax._src.cli.migrate._tapes import Tapes
 from replicax._src.cli.migrate._train_ops import TrainOps
 from replicax._src.cli.migrate._turned import Turned

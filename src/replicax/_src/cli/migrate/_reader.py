@@ -12,7 +12,7 @@ import libcst.matchers as m
 from libcst.metadata import GlobalScope
 
 from replicax._src._typing import override
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _calls_table, _objects_table
 from replicax._src.cli.migrate._lookup import Entry, Match, is_remark_on_all, lookup, lookup_method
 from replicax._src.cli.migrate._names import Binding, Names, Resolved, assigned_in, table_name
 from replicax._src.cli.migrate._objects import Definitions, Objects
@@ -261,7 +261,7 @@ class Reader(cst.CSTVisitor):
             return
         if method in ("apply_gradients", "build") and call is not None:
             self.trains_own_variables |= any(map(self._is_own_variable, call.args))
-        likely = owner or _table.TELLING.get(method) or self._likely.what_is(node.value)
+        likely = owner or _objects_table.TELLING.get(method) or self._likely.what_is(node.value)
         is_guess = likely in _BESIDE_TENSORFLOW and (owner is None or likely in ("Shape", "Tensor"))
         entry = lookup_method(likely, method) if likely else None
         if likely is None or entry is None:
@@ -474,7 +474,7 @@ class Reader(cst.CSTVisitor):
         if isinstance(parent, cst.Arg):
             call = self._source.parent(parent)
             resolved = self._names.resolve(call.func) if isinstance(call, cst.Call) else None
-            return resolved is not None and resolved.name in _table.TAKE_SHAPES.split()
+            return resolved is not None and resolved.name in _calls_table.TAKE_SHAPES.split()
         target = _only_target(parent) if isinstance(parent, cst.Assign) else None
         if isinstance(target, cst.Name) and (scope := self._source.scope(target)) is not None:
             reads = {access.node for each in scope[target.value] for access in each.references}

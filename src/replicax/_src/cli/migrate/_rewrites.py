@@ -1,8 +1,8 @@
 """Calls that are rewritten with their arguments: `tf.argmax(x)` is `jnp.argmax(x, axis=0)`.
 
-The forms are lines of `_table.CALLS`. Which library a line calls depends on where it stands: NumPy
-in functions of data sets, Keras in files with Keras models, whose variables JAX does not take while
-it traces, and JAX elsewhere.
+The forms are lines of `_calls_table.CALLS`. Which library a line calls depends on where it stands:
+NumPy in functions of data sets, Keras in files with Keras models, whose variables JAX does not take
+while it traces, and JAX elsewhere.
 """
 
 import ast
@@ -18,7 +18,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from replicax._src._typing import override
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _calls_table
 from replicax._src.cli.migrate._lookup import (
     MODULES,
     call_lines,
@@ -71,8 +71,8 @@ def name_in(library: Library, name: str) -> str:
         if (found := for_numpy(name)) == name:
             raise Refused(_ON_NUMPY)
         return found
-    if library is Library.KERAS and last not in _table.NOT_OF_KERAS.split():
-        return f"keras.ops.{_table.OTHERWISE_IN_KERAS.get(last, last)}"
+    if library is Library.KERAS and last not in _calls_table.NOT_OF_KERAS.split():
+        return f"keras.ops.{_calls_table.OTHERWISE_IN_KERAS.get(last, last)}"
     return name
 
 
@@ -106,7 +106,7 @@ class Form:
 
 
 @functools.cache
-def forms(table: str = _table.CALLS) -> dict[str, list[Form]]:
+def forms(table: str = _calls_table.CALLS) -> dict[str, list[Form]]:
     """Returns the forms of each function whose calls are rewritten, by its name in TensorFlow."""
     found: dict[str, list[Form]] = {}
     for name, parameters, new in call_lines(table):
@@ -125,7 +125,7 @@ def _parameters(written: str) -> Iterator[Parameter]:
 
 def _kind_of(name: str) -> str:
     """Returns what a parameter of this name is, where the table does not say it."""
-    return "array" if name in _table.ARRAYS.split() else ""
+    return "array" if name in _calls_table.ARRAYS.split() else ""
 
 
 @final
