@@ -13,7 +13,7 @@ from replicax._src.cli.migrate._rows import pairs
 #   |other    an older name
 #   :axes     numbers; `:any`; `:array`, of which JAX takes no lists; `:places`, of which no library
 #             does; `:parts`, a number of parts or their sizes; `:sizes`, a list of sizes none of
-#             which is -1; `:True`, only this value
+#             which is -1; `:strides` of images, as written-out numbers; `:True`, only this value
 #   _         in front: not to be had here.
 # Of several forms of a function, the first is taken that a call fits. `name=` is left out.
 CALLS = """
@@ -64,11 +64,14 @@ CALLS = """
     convert_to_tensor(value, dtype=None) -> jnp.asarray(value, dtype=dtype);
     count_nonzero(input, axis:axes=None) -> jnp.count_nonzero(input, axis=axis);
     cond(pred, true_fn, false_fn) -> jax.lax.cond(pred, true_fn, false_fn);
-    cumprod(x, axis=0, _exclusive, _reverse) -> jnp.cumprod(x, axis=axis);
-    cumsum(x, axis=0, _exclusive, _reverse) -> jnp.cumsum(x, axis=axis);
-    cumsum(x, axis=0, exclusive:True, _reverse) -> jnp.cumsum(x, axis=axis) - x;
-    cumsum(x, axis=0, _exclusive, reverse:True)
-        -> jnp.flip(jnp.cumsum(jnp.flip(x, axis), axis=axis), axis);
+    NAME(x, axis=0, exclusive:False=None, reverse:False=None)
+        -> jnp.NAME(x, axis=axis) | cumprod cumsum;
+    NAME(x, axis=0, exclusive:False=None, reverse:True)
+        -> jnp.flip(jnp.NAME(jnp.flip(x, axis), axis=axis), axis) | cumprod cumsum;
+    cumsum(x, axis=0, exclusive:True, reverse:False=None)
+        -> jnp.cumsum(jnp.delete(jnp.insert(x, 0, 0, axis), -1, axis), axis=axis);
+    cumsum(x, axis=0, exclusive:True, reverse:True) -> jnp.flip(jnp.cumsum(
+        jnp.delete(jnp.insert(jnp.flip(x, axis), 0, 0, axis), -1, axis), axis=axis), axis);
     expand_dims(input, axis|dim) -> jnp.expand_dims(input, axis);
     NAME(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns) | eye linalg.eye;
     gather(params, indices:array, _validate_indices, axis=0, _batch_dims)
@@ -96,6 +99,9 @@ CALLS = """
         -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims) | norm linalg.norm;
     NAME(tensor, ord:2) -> jnp.linalg.norm(tensor) | norm linalg.norm;
     matmul(a, b, transpose_a:True) -> jnp.matmul(jnp.swapaxes(a, -1, -2), b);
+    nn.conv2d(input, filters|filter, strides:strides, padding:"NAME", data_format:"NHWC"=None)
+        -> jax.lax.conv_general_dilated(input, jnp.asarray(filters), strides, "NAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC")) | SAME VALID;
     nn.gelu(features, approximate=False) -> jax.nn.gelu(features, approximate=approximate);
     nn.leaky_relu(features, alpha=0.2) -> jax.nn.leaky_relu(features, alpha);
     nn.moments(x, axes:axes, _shift, keepdims|keep_dims=None)
@@ -235,8 +241,8 @@ OWN_OPTIMIZERS = """
 """
 
 # Functions that `keras.ops` does not have, or that take no variables of Keras.
-NOT_OF_KERAS = """arange complex digamma dynamic_slice eye float32 full gammaln int32 linspace
-    named_scope ones result_type zeros"""
+NOT_OF_KERAS = """arange complex conv_general_dilated delete digamma dynamic_slice eye float32 full
+    gammaln insert int32 linspace named_scope ones result_type zeros"""
 OTHERWISE_IN_KERAS: dict[str, str] = {"asarray": "convert_to_tensor", "soft_sign": "softsign"}
 
 # Names of activations, which layers of Keras take, and save, as texts.

@@ -1,5 +1,6 @@
 """What becomes of the imports of TensorFlow, and where those of replicax and JAX go."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import final
 
@@ -110,6 +111,10 @@ class ImportStatement:
         self._edits = edits
         self._new: dict[cst.ImportAlias, str] = {}
         self._gone: set[cst.ImportAlias] = set()
+        # Parts may import the same more than once: `import a, b, a`.
+        self._alike: dict[str, list[cst.ImportAlias]] = defaultdict(list)
+        for alias in self.aliases:
+            self._alike[self._code(alias)].append(alias)
         self._new_module = ""
 
     @property
@@ -143,15 +148,11 @@ class ImportStatement:
 
     def rebind(self, alias: cst.ImportAlias, new: str) -> None:
         """Imports something else under the same name: `from replicax import data`."""
-        self._new.update(dict.fromkeys(self._alike(alias), new))
+        self._new.update(dict.fromkeys(self._alike[self._code(alias)], new))
 
     def drop(self, alias: cst.ImportAlias) -> None:
         """Leaves out a part that nobody needs."""
-        self._gone.update(self._alike(alias))
-
-    def _alike(self, alias: cst.ImportAlias) -> list[cst.ImportAlias]:
-        """Returns the parts that import the same, more than once: `import a, b, a`."""
-        return [each for each in self.aliases if self._code(each) == self._code(alias)]
+        self._gone.update(self._alike[self._code(alias)])
 
     def imports_keras(self, modules: list[str]) -> bool:
         """Returns whether it does so once it is written, with imports of `modules`."""

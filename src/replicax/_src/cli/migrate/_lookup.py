@@ -150,6 +150,7 @@ def _old_rows() -> Iterator[OldName]:
     return (row for rows in OLD_NAMES.values() for row in rows)
 
 
+@functools.cache
 def lookup(name: str) -> Match:
     """Finds the longest part of a dotted name that is in the table."""
     forms = other_names(name)

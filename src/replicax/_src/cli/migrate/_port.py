@@ -111,6 +111,7 @@ class _Port:
         self._tapes = Tapes(source)
         self._train_ops = TrainOps(source)
         self._rewrites: dict[Use, Rewrite | Refused | None] = {}
+        self._rebound: dict[Binding, bool] = {}
         self._going: set[Use] = set()
         self._written: set[cst.With] = set()
         self._needed_by_methods: set[str] = set()
@@ -226,6 +227,11 @@ class _Port:
 
     def _rebinds(self, binding: Binding) -> bool:
         """Returns whether a line that names something can name ours, for all of its uses."""
+        if binding not in self._rebound:
+            self._rebound[binding] = self._can_be_rebound(binding)
+        return self._rebound[binding]
+
+    def _can_be_rebound(self, binding: Binding) -> bool:
         match = lookup(binding.target)
         new = _whole_new_name(binding.target)
         if new is None or match.entry.verdict is not Verdict.CHANGES or binding in self._fixed:

@@ -30,7 +30,7 @@ from replicax._src.cli.migrate._lookup import (
 Part = str | cst.BaseExpression
 """A piece of a new line: text, or an expression of the old one, which may change inside."""
 
-_KINDS = ("", "any", "array", "axes", "parts", "places", "sizes")
+_KINDS = ("", "any", "array", "axes", "parts", "places", "sizes", "strides")
 
 _SIMPLE = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Integer | cst.Float
 
@@ -277,6 +277,8 @@ class _Filled(ast.NodeTransformer):
             return _places(value)
         if kind == "sizes" and not _numbers(value):
             raise Refused("the sizes are numbers, none of them -1")
+        if kind == "strides":
+            return [_strides(value)]
         if kind == "axes" and isinstance(value, cst.List):  # NumPy takes tuples only
             axes = [part for each in value.elements for part in (each.value, ", ")][:-1]
             return ["(", *axes, ",)" if len(axes) == 1 else ")"]
@@ -329,6 +331,16 @@ def _numbers(node: cst.BaseExpression) -> list[int]:
     values = [each.value for each in node.elements]
     numbers = [each.evaluated_value for each in values if isinstance(each, cst.Integer)]
     return numbers if len(numbers) == len(values) else []
+
+
+def _strides(value: cst.BaseExpression) -> str:
+    """Returns the strides of the rows and columns of images, which may be one number."""
+    given = [value.evaluated_value] if isinstance(value, cst.Integer) else _numbers(value)
+    if len(given) == 4 and given[0] == given[3] == 1:
+        given = given[1:3]
+    if len(given) not in (1, 2):
+        raise Refused("the strides are one or two numbers")
+    return str((given[0], given[-1]))
 
 
 def _places(sizes: cst.BaseExpression) -> list[Part]:
