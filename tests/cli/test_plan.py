@@ -1,6 +1,8 @@
 """`replicax plan`: what it says of a script, and that nothing is left behind."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -219,3 +221,24 @@ def test_the_doctor_says_what_can_be_planned_for():
     versions = Finding(facts={"versions": {"libtpu": "1", "jax-cuda12-plugin": "1"}})
     found = examine_plans({"versions": versions, "gpus": Finding(facts={"gpus": ["H200"]})})
     assert found.facts == {"tpu": True, "gpu": True} and not found.problems
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_process_that_follows_a_script_ends_with_the_command(tmp_path: Path, number: int):
+    script = tmp_path / "train.py"
+    script.write_text("import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    command = [sys.executable, "-m", "replicax", "plan", str(script), "--on", "cpu:2", "--show"]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert any(b"it runs" in line for line in process.stderr)
+        process.send_signal(number)
+        process.stderr.read()  # its end comes when nobody has it any more
+        status = process.wait()
+    if number == signal.SIGKILL:
+        assert status == -number
+    else:
+        assert status == 128 + number
+        assert not list(folder.iterdir())

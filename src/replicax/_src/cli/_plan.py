@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+from replicax._src.cli._workers import dies_with_us
 from replicax._src.planning import Exchange, Plan, Tensor, amount, seconds, table
 
 _DESCRIPTION = """\
@@ -166,7 +167,7 @@ class _Follower:
                     },
                     file,
                 )
-            command = [sys.executable, "-m", "replicax._src.cli._planned_script", request]
+            command = dies_with_us(["-m", "replicax._src.cli._planned_script", request])
             try:
                 ended = subprocess.run(
                     command,

@@ -12,6 +12,7 @@ from typing import Any
 from replicax._src._errors import DataLossError
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._options import LaunchOptions, Range
+from replicax._src.cli._workers import dies_with_us
 from replicax._src.recording import (
     RECORD_VARIABLE,
     Recorded,
@@ -180,15 +181,16 @@ def _run(recorded: Recorded, request: dict[str, Any], folder: str) -> int:
     devices = 0 if request["here"] else request["devices"] or recorded.layout["devices"]
     environment = _environment(recorded, devices, folder)
     return subprocess.run(
-        _command(request, folder, sys.executable), env=environment, check=False
+        dies_with_us(_command(request, folder)), env=environment, check=False
     ).returncode
 
 
-def _command(request: dict[str, Any], folder: str, *python: str) -> list[str]:
+def _command(request: dict[str, Any], folder: str) -> list[str]:
+    """Writes down what is asked for; returns the arguments of Python that lead there."""
     path = os.path.join(folder, "request.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(request, file)
-    return [*python, "-m", "replicax._src.cli._replayed_script", path]
+    return ["-m", "replicax._src.cli._replayed_script", path]
 
 
 def _with_workers(recorded: Recorded, request: dict[str, Any], folder: str) -> int:

@@ -6,10 +6,11 @@
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from replicax import __version__
 from replicax._src.cli._arguments import add_launch_options, launch_options
@@ -21,12 +22,15 @@ from replicax._src.cli._options import LaunchOptions, Usage
 from replicax._src.cli._ray_node import RayNode
 from replicax._src.cli._succession import Succession
 
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `replicax <arguments>`. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = _run(arguments)
+        with _ended_by_exception():
+            status = _run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -34,6 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status
+
+
+@contextlib.contextmanager
+def _ended_by_exception() -> Iterator[None]:
+    """Lets signals that end a command end what it has started, too, and remove its folders."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    ours = [each for each in _ENDING_SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: list[str]) -> int:
