@@ -15,7 +15,7 @@ from libcst.metadata import Access, GlobalScope
 from replicax._src._typing import override
 from replicax._src.cli.migrate._edits import Place, Range
 from replicax._src.cli.migrate._source import Source
-from replicax._src.cli.migrate._turned import Asked, Late, Turned, as_one
+from replicax._src.cli.migrate._turned import GRADIENTS, Asked, Late, Turned, as_one
 
 # Classes of models, which are built by their first call; what tells of inputs.
 _OWN_MODELS = re.compile(r"\bclass \w+\((\w+\.)*Model\b")
@@ -266,6 +266,10 @@ class Tapes:
         if any(each.loss not in given for each in lines) or _are_asked_for(given, lines):
             return None
         is_early = self._is_read_between(given, between, lines)
+        if any(each.target is None for each in lines) and (
+            len(lines) > 1 or by_arrays or is_early or not self._can_be_named(lines[0])
+        ):
+            return None
         if is_early and (by_arrays or is_inside or not self._can_be_asked_at(block.end, lines)):
             return None
         outside = [name for name in given if self._is_given_before(name, block)]
@@ -363,22 +367,42 @@ class Tapes:
             value, variables = parent, variables.elements[0].value
             array = variables if isinstance(variables, cst.Name) else None
         statement = self._source.parent(value) if value is not None else None
+        named = None
+        if isinstance(statement, cst.Assign) and statement.value is value:
+            named = statement.targets[0].target
+            if len(statement.targets) != 1 or not _names_gradients(named, variables):
+                return None
+        else:
+            statement = self._around(call)
         if (
-            not isinstance(statement, cst.Assign)
-            or statement.value is not value
-            or len(statement.targets) != 1
-            or not _names_gradients(statement.targets[0].target, variables)
+            statement is None
             or not isinstance(target, cst.Name)
             or variables is None
             or len(call.args) != 2
-            or (value is not call and array is None)
+            or (value is not call and (array is None or named is None))
         ):
             return None
         line = self._source.parent(statement)
         above = self._source.parent(line) if line is not None else None
         if above is not self._source.parent(block) and above is not block.body:
             return None
-        return Asked(call, statement, variables, target.value, array)
+        return Asked(call, statement, named, variables, target.value, array)
+
+    def _around(self, call: cst.Call) -> cst.BaseSmallStatement | None:
+        """Returns the line that has a call among its arguments, or returns it."""
+        at: cst.CSTNode | None = self._source.parent(call)
+        while isinstance(at, cst.Arg | cst.Call | cst.Element | cst.List | cst.Tuple):
+            at = self._source.parent(at)
+        if not isinstance(at, cst.Assign | cst.Expr | cst.Return):
+            return None
+        line = self._source.parent(at)
+        return at if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+
+    def _can_be_named(self, asked: Asked) -> bool:
+        """Returns whether a line above one can name its gradients, which are by plain variables."""
+        scope = self._source.scope(asked.call)
+        is_free = scope is not None and not scope[GRADIENTS]
+        return is_free and not m.findall(asked.variables, m.Call())
 
     def _watching(self, block: _Block) -> list[cst.Call]:
         """Returns the lines `tape.watch(x)` of a block."""
