@@ -45,6 +45,10 @@ class Finding:
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     """For `--json`, and for the parts that come later."""
 
+    def wrong(self, text: str, fix: str) -> None:
+        """Adds a problem."""
+        self.problems.append(Problem(text, fix))
+
 
 class Part(NamedTuple):
     """One part of the examination; `examine` gets what the parts before it have found."""
@@ -73,11 +77,9 @@ def examine_versions(_: Findings) -> Finding:
     for package in ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"):
         version = versions.get(package)
         if jax and version and version.split(".")[:2] != jax.split(".")[:2]:
-            finding.problems.append(
-                Problem(
-                    f"jax {jax} and {package} {version} do not belong together",
-                    f'Install versions that do: pip install -U "jax=={jax}" "{package}=={jax}"',
-                )
+            finding.wrong(
+                f"jax {jax} and {package} {version} do not belong together",
+                f'Install versions that do: pip install -U "jax=={jax}" "{package}=={jax}"',
             )
     return finding
 
@@ -112,11 +114,9 @@ def examine_machine(so_far: Findings) -> Finding:
         finding.facts["file_descriptors"] = {"soft": soft, "hard": hard}
         finding.lines.append(f"file descriptors: {soft} (up to {hard})")
         if 0 <= soft < _FEW_DESCRIPTORS:
-            finding.problems.append(
-                Problem(
-                    f"a process may open {soft} files only",
-                    f"Raise the limit before the launch: ulimit -n {max(4096, _FEW_DESCRIPTORS)}",
-                )
+            finding.wrong(
+                f"a process may open {soft} files only",
+                f"Raise the limit before the launch: ulimit -n {max(4096, _FEW_DESCRIPTORS)}",
             )
     if os.path.isdir("/dev/shm"):
         usage = shutil.disk_usage("/dev/shm")
@@ -124,13 +124,11 @@ def examine_machine(so_far: Findings) -> Finding:
         finding.lines.append(f"/dev/shm: {_size(usage.free)} of {_size(usage.total)} free")
         gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
         if len(gpus) > 1 and usage.free < _SMALL_SHARED_MEMORY:
-            finding.problems.append(
-                Problem(
-                    f"/dev/shm has {_size(usage.free)} free, which is little for NCCL between "
-                    f"{len(gpus)} GPUs",
-                    "In a container, start it with more: docker run --shm-size=1g, or an emptyDir "
-                    "with medium: Memory at /dev/shm in Kubernetes.",
-                )
+            finding.wrong(
+                f"/dev/shm has {_size(usage.free)} free, which is little for NCCL between "
+                f"{len(gpus)} GPUs",
+                "In a container, start it with more: docker run --shm-size=1g, or an emptyDir "
+                "with medium: Memory at /dev/shm in Kubernetes.",
             )
     return finding
 
@@ -151,11 +149,9 @@ def examine_gpus(_: Findings) -> Finding:
     )
     if listed.returncode:
         said = (listed.stderr or listed.stdout).strip().splitlines()
-        finding.problems.append(
-            Problem(
-                f"nvidia-smi fails: {said[-1] if said else f'status {listed.returncode}'}",
-                "Install or reload the NVIDIA driver; after an update of the driver, reboot.",
-            )
+        finding.wrong(
+            f"nvidia-smi fails: {said[-1] if said else f'status {listed.returncode}'}",
+            "Install or reload the NVIDIA driver; after an update of the driver, reboot.",
         )
     for line in listed.stdout.strip().splitlines() if not listed.returncode else []:
         finding.facts["gpus"].append(line)
@@ -176,12 +172,10 @@ def examine_devices(so_far: Findings, timeout: float) -> Finding:
         finding.problems.append(_no_devices(probe))
         return finding
     if probe.problem is not None:
-        finding.problems.append(
-            Problem(
-                f"a sum over all {len(devices)} devices failed: {probe.problem}",
-                "Try with one device less at a time (CUDA_VISIBLE_DEVICES) to find the one that is "
-                "broken, and with NCCL_DEBUG=INFO to see why.",
-            )
+        finding.wrong(
+            f"a sum over all {len(devices)} devices failed: {probe.problem}",
+            "Try with one device less at a time (CUDA_VISIBLE_DEVICES) to find the one that is "
+            "broken, and with NCCL_DEBUG=INFO to see why.",
         )
     elif len(devices) > 1:
         finding.lines.append(_bandwidth(probe.found))
@@ -190,11 +184,9 @@ def examine_devices(so_far: Findings, timeout: float) -> Finding:
     gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
     told = os.environ.get("JAX_PLATFORMS", "")
     if gpus and probe.found.get("platform") == "cpu" and "cpu" not in told.split(","):
-        finding.problems.append(
-            Problem(
-                f"this host has {len(gpus)} GPU(s), but JAX sees only the CPU",
-                'Install JAX with its CUDA plugin: pip install -U "jax[cuda12]"',
-            )
+        finding.wrong(
+            f"this host has {len(gpus)} GPU(s), but JAX sees only the CPU",
+            'Install JAX with its CUDA plugin: pip install -U "jax[cuda12]"',
         )
     return finding
 
@@ -220,12 +212,10 @@ def examine_workers(timeout: float) -> Finding:
     if probe.problem is None:
         finding.lines.append(_bandwidth(probe.found))
         return finding
-    finding.problems.append(
-        Problem(
-            f"a sum over two processes on this host failed: {probe.problem}",
-            "Workers on one host must reach each other over loopback (127.0.0.1): look for a "
-            "firewall, and whether that device is up (`ip link set lo up`).",
-        )
+    finding.wrong(
+        f"a sum over two processes on this host failed: {probe.problem}",
+        "Workers on one host must reach each other over loopback (127.0.0.1): look for a "
+        "firewall, and whether that device is up (`ip link set lo up`).",
     )
     return finding
 

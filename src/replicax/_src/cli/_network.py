@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from replicax._src.cli._examinations import Finding, Problem
+from replicax._src.cli._examinations import Finding
 from replicax._src.cluster import WorkerView, checked_cluster, reachable_host, split_address
 from replicax._src.cluster.control import NotThisMachine, bind, listening_host, process_at_port
 from replicax._src.cluster.resolvers import resolver_from_environment
@@ -26,12 +26,10 @@ def examine_network(_: Findings) -> Finding:
         addresses = _resolve(name)
     except OSError as error:
         finding.lines.append(f"host name {name}")
-        finding.problems.append(
-            Problem(
-                f"the host name {name!r} cannot be resolved ({error.strerror or error})",
-                f"Add it to /etc/hosts with the address of this host: echo '<address> {name}' >> "
-                "/etc/hosts",
-            )
+        finding.wrong(
+            f"the host name {name!r} cannot be resolved ({error.strerror or error})",
+            f"Add it to /etc/hosts with the address of this host: echo '<address> {name}' >> "
+            "/etc/hosts",
         )
     else:
         finding.facts["addresses"] = addresses
@@ -48,13 +46,11 @@ def examine_cluster(_: Findings) -> Finding:
     try:
         view = checked_cluster(resolver_from_environment())
     except Exception as error:  # whatever it is, a strategy would meet it too
-        finding.problems.append(
-            Problem(
-                f"the cluster in the environment is not understood: {error}",
-                "Mend the variable, or unset it to train with one worker; the right form is "
-                'TF_CONFIG=\'{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
-                '"task": {"type": "worker", "index": 0}}\'',
-            )
+        finding.wrong(
+            f"the cluster in the environment is not understood: {error}",
+            "Mend the variable, or unset it to train with one worker; the right form is "
+            'TF_CONFIG=\'{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
+            '"task": {"type": "worker", "index": 0}}\'',
         )
         return finding
     if view is None:
@@ -84,11 +80,9 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
         addresses = _resolve(host)
     except OSError as error:
         finding.lines.append(line + "unknown host")
-        finding.problems.append(
-            Problem(
-                f"the host {host!r} of {name} cannot be resolved ({error.strerror or error})",
-                "Correct the name in the cluster, use an IP address, or add it to /etc/hosts.",
-            )
+        finding.wrong(
+            f"the host {host!r} of {name} cannot be resolved ({error.strerror or error})",
+            "Correct the name in the cluster, use an IP address, or add it to /etc/hosts.",
         )
         return
     if rank == view.rank:
@@ -105,11 +99,9 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error))
         finding.lines.append(line + f"{addresses[0]}, {why.lower()}")
-        finding.problems.append(
-            Problem(
-                f"{name} ({address}) cannot be reached: {why.lower()}",
-                f"See that its host is up and that no firewall drops TCP to port {port}.",
-            )
+        finding.wrong(
+            f"{name} ({address}) cannot be reached: {why.lower()}",
+            f"See that its host is up and that no firewall drops TCP to port {port}.",
         )
 
 
@@ -119,21 +111,17 @@ def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) 
         bind(listening_host(host), port).close()
     except NotThisMachine as error:
         if listens:
-            finding.problems.append(
-                Problem(
-                    f"{name} cannot listen at its address: {error}",
-                    f"Otherwise correct the address of {name} in the cluster.",
-                )
+            finding.wrong(
+                f"{name} cannot listen at its address: {error}",
+                f"Otherwise correct the address of {name} in the cluster.",
             )
         return f"but {host} is not an address of this host (forwarded to it?)"
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             holder = process_at_port(port)
-            finding.problems.append(
-                Problem(
-                    f"port {port} of {name} is in use{f' by {holder}' if holder else ''}",
-                    "End that process, or give this worker another port in the cluster.",
-                )
+            finding.wrong(
+                f"port {port} of {name} is in use{f' by {holder}' if holder else ''}",
+                "End that process, or give this worker another port in the cluster.",
             )
             return "its port is in use"
         return f"its port cannot be bound: {error.strerror}"
@@ -151,13 +139,11 @@ def _check_loopback(finding: Finding, view: WorkerView) -> None:
     except OSError:
         return  # which was told already
     if all(address.startswith("127.") for address in addresses):
-        finding.problems.append(
-            Problem(
-                f"the host {hosts[0]!r} of {view.names[0]} leads to {addresses[0]} here, where no "
-                "other host finds it",
-                f"In /etc/hosts, give {hosts[0]} the address by which other hosts reach this one, "
-                "or write that address in the cluster.",
-            )
+        finding.wrong(
+            f"the host {hosts[0]!r} of {view.names[0]} leads to {addresses[0]} here, where no "
+            "other host finds it",
+            f"In /etc/hosts, give {hosts[0]} the address by which other hosts reach this one, "
+            "or write that address in the cluster.",
         )
 
 
