@@ -158,6 +158,8 @@ class _Replaying:
         inputs = replay.inputs_of(self._step)
         replay.prepare(self._step)
         examined: Any = None
+        if self._request["eager"]:
+            replay.keep()
         if self._request["eager"] or self._request["dump"]:
             examined = proceed.examined(body, *inputs)
         if self._request["dump"]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -31,6 +33,7 @@ from replicax._src.recording._probe import (
 from replicax._src.recording._recorded import Recorded
 from replicax._src.values import PerReplica, is_leaf
 from replicax._src.variable import SyncOnReadVariable, Variable, VariableAggregation
+_write = Checkpoint.write  # a script that is replayed writes none
 
 Call = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, np.ndarray]]]
 """Calls a function with arguments; returns the result, and what traps see."""
@@ -82,6 +85,7 @@ class Replay:
         self._sources = sources
         self._live = live_iterators()  # the script may make no more, and they are to be kept
         self._unsaved: tuple[list[Variable], list[Variable]] | None = None
+        self._kept: list[tuple[int, str, str | None]] = []
         self._iterators: dict[int, PositionedIterator] = {}
         self._elements: dict[int, tuple[int, list[Any]]] = {}
         """The last element of each iterator, with its position."""
@@ -103,16 +107,30 @@ class Replay:
         self.at, self._prepared = None, (0, ())
         self._iterators.clear()
         self._elements.clear()
-        self._checkpoint.read(self._recorded.checkpoint)
-        self._read_unsaved()
-        self.at = self._recorded.after
+        recorded = self._recorded
+        states = [(recorded.after, recorded.checkpoint, recorded.unsaved), *self._kept]
+        after, checkpoint, unsaved = max(each for each in states if each[0] < step)
+        self._checkpoint.read(checkpoint)
+        if unsaved is not None:
+            self._read_unsaved(unsaved)
+        self.at = after
         return [self.run_next() for _ in range(step - 1 - self.at)]
 
-    def _read_unsaved(self) -> None:
-        """Restores what the step changes and the checkpoint does not have."""
-        path = self._recorded.unsaved
-        if path is None:
+    def keep(self) -> None:
+        """Writes down the state, so that `go_to` need not run the steps up to here again."""
+        assert self.at is not None
+        if self.at == self._recorded.after:
             return
+        folder = tempfile.mkdtemp(prefix="replicax-kept-")
+        path = _write(self._checkpoint, os.path.join(folder, "checkpoint"))
+        unsaved = None
+        if self._recorded.has_unsaved:
+            variables, _ = self._not_in_checkpoint()
+            unsaved = _write(Checkpoint(variables=variables), os.path.join(folder, "unsaved"))
+        self._kept.append((self.at, path, unsaved))
+
+    def _read_unsaved(self, path: str) -> None:
+        """Restores what the step changes and the checkpoint does not have."""
         unsaved, _ = self._not_in_checkpoint()
         try:
             status = Checkpoint(variables=unsaved).read(path)

@@ -13,20 +13,12 @@ from replicax._src.cli.migrate._names import Names, dotted, imported, table_name
 from replicax._src.cli.migrate._source import Source
 
 # By what name a module is imported where the file has no name for it yet; the first that is free.
-_LOCAL_NAMES = {
+_LOCAL_NAMES = {module: (local,) for local, module in MODULES.items()} | {
     "absl.app": ("app", "absl_app"),
     "absl.flags": ("flags", "absl_flags"),
-    "absl.logging": ("absl_logging",),
-    "glob": ("glob",),
-    "jax": ("jax",),
     "jax.numpy": ("jnp", "jax_numpy"),
-    "keras": ("keras",),
-    "logging": ("logging",),
     "numpy": ("np", "numpy"),
-    "optax": ("optax",),
-    "os": ("os",),
     "replicax": ("rx", "replicax"),
-    "shutil": ("shutil",),
 }
 
 # Before Keras is imported, which looks for it then.
@@ -125,11 +117,9 @@ class ImportStatement:
     @property
     def is_global(self) -> bool:
         """Whether the whole file sees what it imports, when it runs."""
-        at = self._source.parent(self.node)
-        while at is not None:
+        for at in self._source.outwards(self.node):
             if isinstance(at, cst.If) and (dotted(at.test) or "").endswith("TYPE_CHECKING"):
                 return False
-            at = self._source.parent(at)
         return isinstance(self._source.scope(self.node), GlobalScope)
 
     @property
@@ -168,10 +158,7 @@ class ImportStatement:
     @property
     def is_in_branch(self) -> bool:
         """Whether another import may run in its place: it stands under an `if`."""
-        at: cst.CSTNode | None = self.node
-        while at is not None and not isinstance(at, cst.If):
-            at = self._source.parent(at)
-        return at is not None
+        return self._source.around(self.node, cst.If) is not None
 
     def set_backend(self, has_os: bool) -> None:
         """Puts before it what tells Keras to run on JAX; `os` may be imported above."""

@@ -20,21 +20,12 @@ from replicax._src.cli.migrate._rows import pairs
 from replicax._src.cli.migrate._verdict import Verdict
 
 # What the first part of a name stands for.
-MODULES = {
-    "absl_app": "absl.app",
-    "absl_flags": "absl.flags",
-    "absl_logging": "absl.logging",
-    "glob": "glob",
-    "jax": "jax",
-    "jnp": "jax.numpy",
-    "keras": "keras",
-    "logging": "logging",
-    "np": "numpy",
-    "optax": "optax",
-    "os": "os",
-    "rx": "replicax",
-    "shutil": "shutil",
-}
+MODULES = dict(
+    pairs("""
+    absl_NAME -> absl.NAME | app flags logging; jnp -> jax.numpy; np -> numpy; rx -> replicax;
+    NAME -> NAME | glob jax keras logging optax os shutil;
+    """)
+)
 
 # Other places where TensorFlow has, or had, the same names.
 _OTHER_PLACES = {

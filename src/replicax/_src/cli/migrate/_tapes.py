@@ -14,7 +14,7 @@ from libcst.metadata import Access, GlobalScope
 
 from replicax._src._typing import override
 from replicax._src.cli.migrate._edits import Place, Range
-from replicax._src.cli.migrate._source import Source
+from replicax._src.cli.migrate._source import Source, found_in
 from replicax._src.cli.migrate._turned import GRADIENTS, Asked, Late, Turned, as_one
 
 # Classes of models, which are built by their first call; what tells of inputs.
@@ -41,11 +41,8 @@ class Tapes:
         has_own = _OWN_MODELS.search(source.text) is not None
         has_open = "Sequential(" in source.text and not _INPUTS.search(source.text)
         self._has_late_models = has_own or has_open
-        self._gradients = [
-            node
-            for node in m.findall(source.module, m.Call(m.Attribute(attr=m.Name("gradient"))))
-            if isinstance(node, cst.Call)
-        ]
+        asking = m.Call(m.Attribute(attr=m.Name("gradient")))
+        self._gradients = found_in(source.module, cst.Call, asking)
         targets = [_target(call) for call in self._gradients]
         self._losses = {each for each in targets if each is not None}
         self._turned: dict[cst.With, Turned | None] = {}
@@ -58,7 +55,7 @@ class Tapes:
         Args:
           tape: the name, in the `with`.
         """
-        at = self._with_of(tape)
+        at = self._source.around(tape, cst.With)
         calls = [] if at is None else self._asking(at)
         if at is None or len(calls) != 1:
             return None
@@ -93,12 +90,6 @@ class Tapes:
 
     # --- which tape is asked, and where its lines end ---------------------------------------------
 
-    def _with_of(self, tape: cst.CSTNode) -> cst.With | None:
-        at: cst.CSTNode | None = tape
-        while at is not None and not isinstance(at, cst.With):
-            at = self._source.parent(at)
-        return at
-
     def _asking(self, block: cst.With) -> list[cst.Call]:
         """Returns the calls that ask the tapes of a block, in the order of the file."""
         found = [call for call in self._gradients if self._asked(call) is block]
@@ -113,9 +104,9 @@ class Tapes:
             return None
         blocks = []
         for assignment in scope[tape.value]:
-            at: cst.CSTNode | None = getattr(assignment, "node", None)
-            while at is not None and not isinstance(at, cst.With | cst.BaseSuite):
-                at = self._source.parent(at)
+            around = self._source.outwards(getattr(assignment, "node", None))
+            kinds = cst.With | cst.BaseSuite
+            at = next((each for each in around if isinstance(each, kinds)), None)
             if isinstance(at, cst.With) and (
                 self._source.end(at) <= self._source.start(call) or self._line_in(at, call)
             ):
@@ -124,11 +115,9 @@ class Tapes:
 
     def _line_in(self, block: cst.With, node: cst.CSTNode) -> cst.BaseStatement | None:
         """Returns the line of a block itself that a node is in."""
-        at: cst.CSTNode | None = node
-        while at is not None and self._source.parent(at) is not block.body:
-            at = self._source.parent(at)
-        is_simple = isinstance(at, cst.SimpleStatementLine)
-        return at if is_simple else None
+        around = self._source.outwards(node)
+        at = next((each for each in around if self._source.parent(each) is block.body), None)
+        return at if isinstance(at, cst.SimpleStatementLine) else None
 
     def _block(self, block: cst.With) -> _Block:
         asking = [line for call in self._asking(block) if (line := self._line_in(block, call))]
@@ -199,10 +188,8 @@ class Tapes:
             at = self._source.parent(at)
         return found
 
-    def _statement_of(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        while node is not None and not isinstance(node, cst.BaseSmallStatement):
-            node = self._source.parent(node)
-        return node
+    def _statement_of(self, node: cst.CSTNode | None) -> cst.BaseSmallStatement | None:
+        return self._source.around(node, cst.BaseSmallStatement)
 
     # --- tapes that are turned by themselves ------------------------------------------------------
 
@@ -214,7 +201,7 @@ class Tapes:
         Args:
           tape: the name `tf.GradientTape`, in the `with`.
         """
-        block = self._with_of(tape)
+        block = self._source.around(tape, cst.With)
         if block is None:
             return None
         if block not in self._turned:
@@ -252,9 +239,7 @@ class Tapes:
         if (is_inside or not lines) and not _can_be_moved(node):
             return None
         if not lines:
-            return (
-                None if watching else Turned(block.node, block.lines, (), (), (), (), (), (), False)
-            )
+            return None if watching else Turned(block.node, block.lines)
         watched = [each for call in watching for each in m.findall(call.args[0], m.Name())]
         sources = [name for each in lines for name in m.findall(each.variables, m.Name())]
         by_arrays = bool(watching) and lines[0].array is not None
@@ -297,31 +282,21 @@ class Tapes:
             return []
         code = self._source.module.code_for_node
         of_models = m.Attribute(attr=m.Name(m.MatchRegex("(trainable_)?(variables|weights)")))
-        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
-        called = {code(each.func) for each in calls if isinstance(each, cst.Call)}
+        calls = [each for line in block.lines for each in found_in(line, cst.Call)]
+        called = {code(each.func) for each in calls}
         models: dict[str, None] = {}
         for each in lines:
-            for variables in m.findall(self._assigned(each.variables, block), of_models):
-                assert isinstance(variables, cst.Attribute)
+            assigned = self._assigned(each.variables, block)
+            for variables in found_in(assigned, cst.Attribute, of_models):
                 owner = code(variables.value)
                 is_model = "trainable" in variables.attr.value or owner in called
                 if is_model and owner != "self":  # fit has built it
                     models[owner] = None
-        return [
-            Late(
-                model,
-                next(
-                    (
-                        built
-                        for call in calls
-                        if isinstance(call, cst.Call) and code(call.func) == model
-                        if (built := self._building(call, given))
-                    ),
-                    None,
-                ),
-            )
+        built = {
+            model: [self._building(call, given) for call in calls if code(call.func) == model]
             for model in models
-        ]
+        }
+        return [Late(model, next(filter(None, built[model]), None)) for model in models]
 
     def _assigned(self, variables: cst.BaseExpression, block: _Block) -> cst.BaseExpression:
         """Returns what a name of variables was given between a block and the line that asks."""
@@ -338,13 +313,9 @@ class Tapes:
         """Returns the call of a model as it can stand above a tape, without training."""
         code = self._source.module.code_for_node
         kept = [each for each in call.args if not _is_of_training(each)]
-        names = [name for each in kept for name in m.findall(each.value, m.Name())]
-        inner = [arg for each in kept for arg in m.findall(each.value, m.Arg())]
-        if (
-            not kept
-            or any(isinstance(each, cst.Name) and each.value in given for each in names)
-            or any(isinstance(each, cst.Arg) and _is_of_training(each) for each in inner)
-        ):
+        names = [name.value for each in kept for name in found_in(each.value, cst.Name)]
+        inner = [arg for each in kept for arg in found_in(each.value, cst.Arg)]
+        if not kept or not set(names).isdisjoint(given) or any(map(_is_of_training, inner)):
             return None
         arguments = ", ".join(
             (f"{each.keyword.value}=" if each.keyword else each.star) + code(each.value)
@@ -497,8 +468,7 @@ class Tapes:
         for each in lines:
             if scope is None or m.findall(each.variables, m.Call()):
                 return False
-            for name in m.findall(each.variables, m.Name()):
-                assert isinstance(name, cst.Name)
+            for name in found_in(each.variables, cst.Name):
                 nodes = [getattr(given, "node", None) for given in scope.assignments[name.value]]
                 places = [self._source.start(node) for node in nodes if node is not None]
                 if any(end <= place < self._source.start(each.call) for place in places):
@@ -543,8 +513,7 @@ def _is_of_training(argument: cst.Arg) -> bool:
 
 
 def _names_in(block: _Block) -> list[cst.Name]:
-    found = [each for line in block.lines for each in m.findall(line, m.Name())]
-    return [each for each in found if isinstance(each, cst.Name)]
+    return [each for line in block.lines for each in found_in(line, cst.Name)]
 
 
 def _is_plain_tape(item: cst.WithItem) -> bool:

@@ -42,18 +42,18 @@ class Turned(NamedTuple):
     block: cst.With
     lines: tuple[cst.BaseStatement, ...]
     """The lines of the block that become the function."""
-    asked: tuple[Asked, ...]
-    more: tuple[str, ...]
+    asked: tuple[Asked, ...] = ()
+    more: tuple[str, ...] = ()
     """What else of the block is read below it."""
-    captured: tuple[str, ...]
+    captured: tuple[str, ...] = ()
     """Names that are given before the block, which reads them and gives them again."""
-    watching: tuple[cst.Call, ...]
+    watching: tuple[cst.Call, ...] = ()
     """Calls of `tape.watch`, which go."""
-    deleting: tuple[cst.Del, ...]
+    deleting: tuple[cst.Del, ...] = ()
     """Lines `del tape`, which go too."""
-    late: tuple[Late, ...]
+    late: tuple[Late, ...] = ()
     """Models that may have no variables yet, in the order in which they are asked for."""
-    is_early: bool
+    is_early: bool = False
     """Whether lines between the block and those that ask need what the block gives."""
 
     @property
