@@ -155,11 +155,11 @@ class _Replaying:
             self._say(heading(self._recorded, self._step, self._request["recording"]))
         replay.measures_changes = self._worker is None
         steps = replay.go_to(self._step)
+        if self._request["eager"]:
+            replay.keep()
         inputs = replay.inputs_of(self._step)
         replay.prepare(self._step)
         examined: Any = None
-        if self._request["eager"]:
-            replay.keep()
         if self._request["eager"] or self._request["dump"]:
             examined = proceed.examined(body, *inputs)
         if self._request["dump"]:

@@ -33,6 +33,7 @@ from replicax._src.recording._probe import (
 from replicax._src.recording._recorded import Recorded
 from replicax._src.values import PerReplica, is_leaf
 from replicax._src.variable import SyncOnReadVariable, Variable, VariableAggregation
+
 _write = Checkpoint.write  # a script that is replayed writes none
 
 Call = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, np.ndarray]]]
@@ -109,7 +110,8 @@ class Replay:
         self._elements.clear()
         recorded = self._recorded
         states = [(recorded.after, recorded.checkpoint, recorded.unsaved), *self._kept]
-        after, checkpoint, unsaved = max(each for each in states if each[0] < step)
+        known = (each for each in states if each[0] < step)
+        after, checkpoint, unsaved = max(known, key=lambda each: each[0])
         self._checkpoint.read(checkpoint)
         if unsaved is not None:
             self._read_unsaved(unsaved)
