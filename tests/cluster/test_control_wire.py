@@ -117,7 +117,7 @@ def test_a_greeting_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch)
         thread.start()
         try:
             with pytest.raises(WrongProgram, match="no more than b'replicax-control 2 x"):
-                dial(*listener.getsockname(), WAIT)
+                dial("127.0.0.1", listener.getsockname()[1], WAIT)
         finally:
             given_up.set()
             thread.join()

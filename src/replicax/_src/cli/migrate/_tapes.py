@@ -6,13 +6,19 @@ it has to return them beside the loss.
 
 import re
 import sys
-from typing import NamedTuple, final
+from typing import final
 
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Access, GlobalScope
 
-from replicax._src._typing import override
+from replicax._src.cli.migrate._blocks import (
+    Block,
+    can_be_moved,
+    cannot_be_a_function,
+    is_plain_tape,
+    names_in,
+)
 from replicax._src.cli.migrate._edits import Place, Range
 from replicax._src.cli.migrate._source import Source, found_in
 from replicax._src.cli.migrate._turned import GRADIENTS, Asked, Late, Turned, as_one
@@ -20,16 +26,6 @@ from replicax._src.cli.migrate._turned import GRADIENTS, Asked, Late, Turned, as
 # Classes of models, which are built by their first call; what tells of inputs.
 _OWN_MODELS = re.compile(r"\bclass \w+\((\w+\.)*Model\b")
 _INPUTS = re.compile(r"\bInput(Layer)?\(|\b(batch_)?input_(shape|dim)\b")
-
-
-@final
-class _Block(NamedTuple):
-    """The lines under a tape that compute the loss."""
-
-    node: cst.With
-    lines: tuple[cst.BaseStatement, ...]
-    """All of the block, up to the line in it that asks for gradients."""
-    end: Place
 
 
 @final
@@ -119,27 +115,27 @@ class Tapes:
         at = next((each for each in around if self._source.parent(each) is block.body), None)
         return at if isinstance(at, cst.SimpleStatementLine) else None
 
-    def _block(self, block: cst.With) -> _Block:
+    def _block(self, block: cst.With) -> Block:
         asking = [line for call in self._asking(block) if (line := self._line_in(block, call))]
         lines = [each for each in block.body.body if isinstance(each, cst.BaseStatement)]
         if not asking:
-            return _Block(block, tuple(lines), self._source.end(block))
+            return Block(block, tuple(lines), self._source.end(block))
         first = min(map(lines.index, asking))
-        return _Block(block, tuple(lines[:first]), self._source.start(lines[first]))
+        return Block(block, tuple(lines[:first]), self._source.start(lines[first]))
 
     # --- what is given in the lines, and read below them ------------------------------------------
 
-    def _given_in(self, block: _Block) -> list[str]:
+    def _given_in(self, block: Block) -> list[str]:
         """Returns the names that the lines of a block give."""
         scope = self._source.scope(block.node)
         found = [
             each.value
-            for each in _names_in(block)
+            for each in names_in(block)
             if self._source.is_bound(each) and self._source.scope(each) is scope
         ]
         return list(dict.fromkeys(found))
 
-    def _read_below(self, block: _Block, losses: list[str]) -> list[str]:
+    def _read_below(self, block: Block, losses: list[str]) -> list[str]:
         """Returns the names that a block gives and that are read below it, in its order."""
         scope = self._source.scope(block.node)
         if scope is None:
@@ -162,7 +158,7 @@ class Tapes:
                 found.append(name)
         return found
 
-    def _is_read_outside(self, access: Access, block: _Block, again: list[Place]) -> bool:
+    def _is_read_outside(self, access: Access, block: Block, again: list[Place]) -> bool:
         """Returns whether what a block gave is read later: not as a loss, nor given again.
 
         Later is below the block, above it in the same loop, and in functions of a module.
@@ -220,7 +216,7 @@ class Tapes:
             node.asynchronous
             or not isinstance(node.body, cst.IndentedBlock)
             or not isinstance(node.lpar, cst.MaybeSentinel)
-            or not all(map(_is_plain_tape, node.items))
+            or not all(map(is_plain_tape, node.items))
         ):
             return None
         block = self._block(node)
@@ -231,12 +227,12 @@ class Tapes:
         watching = self._watching(block)
         deleting = self._deleting(node)
         given = self._given_in(block)
-        if self._is_used_otherwise(node, lines, watching, deleting) or _cannot_be_a_function(
+        if self._is_used_otherwise(node, lines, watching, deleting) or cannot_be_a_function(
             block, given
         ):
             return None
         is_inside = block.end < self._source.end(node)
-        if (is_inside or not lines) and not _can_be_moved(node):
+        if (is_inside or not lines) and not can_be_moved(node):
             return None
         if not lines:
             return None if watching else Turned(block.node, block.lines)
@@ -276,7 +272,7 @@ class Tapes:
 
     # --- models that are built by their first call ------------------------------------------------
 
-    def _late(self, block: _Block, lines: list[Asked], given: list[str]) -> list[Late]:
+    def _late(self, block: Block, lines: list[Asked], given: list[str]) -> list[Late]:
         """Returns the models with a tape's variables, which a first call under it would build."""
         if not self._has_late_models:
             return []
@@ -298,7 +294,7 @@ class Tapes:
         }
         return [Late(model, next(filter(None, built[model]), None)) for model in models]
 
-    def _assigned(self, variables: cst.BaseExpression, block: _Block) -> cst.BaseExpression:
+    def _assigned(self, variables: cst.BaseExpression, block: Block) -> cst.BaseExpression:
         """Returns what a name of variables was given between a block and the line that asks."""
         scope = self._source.scope(block.node)
         if isinstance(variables, cst.Name) and scope is not None:
@@ -375,7 +371,7 @@ class Tapes:
         is_free = scope is not None and not scope[GRADIENTS]
         return is_free and not m.findall(asked.variables, m.Call())
 
-    def _watching(self, block: _Block) -> list[cst.Call]:
+    def _watching(self, block: Block) -> list[cst.Call]:
         """Returns the lines `tape.watch(x)` of a block."""
         names = {
             item.asname.name.value
@@ -475,15 +471,15 @@ class Tapes:
                     return False
         return True
 
-    def _is_given_before(self, name: str, block: _Block) -> bool:
+    def _is_given_before(self, name: str, block: Block) -> bool:
         scope, start = self._source.scope(block.node), self._source.start(block.node)
         found = [] if scope is None else list(scope.assignments[name])
         nodes = [node for each in found if (node := getattr(each, "node", None)) is not None]
         return any(self._source.start(node) < start for node in nodes)
 
-    def _is_needed_first(self, name: str, block: _Block) -> bool:
+    def _is_needed_first(self, name: str, block: Block) -> bool:
         """Returns whether a block may read a name from before, earlier than it gives it."""
-        names = [each for each in _names_in(block) if each.value == name]
+        names = [each for each in names_in(block) if each.value == name]
         first = next(each for each in names if self._source.is_bound(each))
         statement = self._statement_of(first)
         line = None if statement is None else self._source.parent(statement)
@@ -510,71 +506,6 @@ def _names_gradients(target: cst.BaseExpression, variables: cst.BaseExpression |
 
 def _is_of_training(argument: cst.Arg) -> bool:
     return argument.keyword is not None and "training" in argument.keyword.value
-
-
-def _names_in(block: _Block) -> list[cst.Name]:
-    return [each for line in block.lines for each in found_in(line, cst.Name)]
-
-
-def _is_plain_tape(item: cst.WithItem) -> bool:
-    """Returns whether it is `tf.GradientTape() as tape`, or a persistent one."""
-    call = item.item
-    return (
-        isinstance(call, cst.Call)
-        and m.matches(call.func, m.Attribute(attr=m.Name("GradientTape")) | m.Name("GradientTape"))
-        and all(each.keyword and each.keyword.value == "persistent" for each in call.args)
-        and item.asname is not None
-        and isinstance(item.asname.name, cst.Name)
-    )
-
-
-def _can_be_moved(block: cst.With) -> bool:
-    """Returns whether a block can move to the left: no text in it goes over several lines."""
-    texts = m.findall(block.body, m.SimpleString() | m.FormattedString())
-    return not any("\n" in cst.Module([]).code_for_node(each) for each in texts)
-
-
-def _cannot_be_a_function(block: _Block, given: list[str]) -> bool:
-    """Returns whether lines do what a function that is traced cannot do for what is around it."""
-    found = _Leaving(given)
-    for line in block.lines:
-        line.visit(found)
-    return found.is_found
-
-
-@final
-class _Leaving(cst.CSTVisitor):
-    """Looks for what leaves a block, or keeps what it computes elsewhere."""
-
-    def __init__(self, own: list[str]) -> None:
-        """Begins with nothing found.
-
-        Args:
-          own: names that the block gives: lists of its own may be added to.
-        """
-        self.is_found = False
-        self._own = own
-        self._loops = 0
-
-    @override
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        loops = cst.For | cst.While
-        self._loops += isinstance(node, loops)
-        leaves_loop = isinstance(node, cst.Break | cst.Continue) and not self._loops
-        leaves = isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal)
-        keeps = isinstance(node, cst.AssignTarget | cst.AugAssign) and not isinstance(
-            node.target, cst.Name | cst.Tuple
-        )
-        appends = m.matches(node, m.Call(m.Attribute(attr=m.Name("append") | m.Name("extend"))))
-        if appends:
-            assert isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)
-            appends = not m.matches(node.func.value, m.Name(m.MatchIfTrue(self._own.__contains__)))
-        self.is_found |= leaves_loop or leaves or keeps or appends
-        return not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef)
-
-    @override
-    def on_leave(self, original_node: cst.CSTNode) -> None:
-        self._loops -= isinstance(original_node, cst.For | cst.While)
 
 
 def _argument(call: cst.Call, position: int, keyword: str) -> cst.BaseExpression | None:
