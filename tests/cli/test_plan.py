@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import replicax as rx
-from replicax._src.cli._examinations import Finding, examine_plans
+from replicax._src.cli._examinations import Diagnosis, examine_plans
 from replicax._src.cli._plan import _bytes
 from replicax._src.cli.main import main
 from tests.cli.launches import environment
@@ -216,10 +216,10 @@ def test_sizes(text: str, size: int):
 
 
 def test_the_doctor_says_what_can_be_planned_for():
-    without = examine_plans({"versions": Finding(facts={"versions": {}}), "gpus": Finding()})
+    without = examine_plans({"versions": Diagnosis(facts={"versions": {}}), "gpus": Diagnosis()})
     assert "replicax[plan]" in without.lines[0] and not without.facts["tpu"]
-    versions = Finding(facts={"versions": {"libtpu": "1", "jax-cuda12-plugin": "1"}})
-    found = examine_plans({"versions": versions, "gpus": Finding(facts={"gpus": ["H200"]})})
+    versions = Diagnosis(facts={"versions": {"libtpu": "1", "jax-cuda12-plugin": "1"}})
+    found = examine_plans({"versions": versions, "gpus": Diagnosis(facts={"gpus": ["H200"]})})
     assert found.facts == {"tpu": True, "gpu": True} and not found.problems
 
 

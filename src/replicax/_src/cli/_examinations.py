@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, final
 
 from replicax import __version__
-from replicax._src.cli._probes import MEGABYTES, Probe, probe_devices, probe_two_workers
+from replicax._src.cli._probes import MEGABYTES, ProbeResult, probe_devices, probe_two_workers
 
 try:
     import resource
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 @final
 @dataclasses.dataclass
-class Finding:
+class Diagnosis:
     """What was found in one part."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
@@ -54,15 +54,15 @@ class Part(NamedTuple):
     """One part of the examination; `examine` gets what the parts before it have found."""
 
     name: str
-    examine: Callable[[Mapping[str, Finding]], Finding]
+    examine: Callable[[Mapping[str, Diagnosis]], Diagnosis]
     seconds: float
     if_it_hangs: str
 
 
-Findings = Mapping[str, Finding]
+Diagnoses = Mapping[str, Diagnosis]
 
 
-def examine_versions(_: Findings) -> Finding:
+def examine_versions(_: Diagnoses) -> Diagnosis:
     """Looks at Python and the packages that matter, without importing them."""
     versions = {"python": platform.python_version(), "replicax": __version__}
     for package in _PACKAGES:
@@ -70,7 +70,7 @@ def examine_versions(_: Findings) -> Finding:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    finding = Finding(facts={"versions": versions, "executable": sys.executable})
+    finding = Diagnosis(facts={"versions": versions, "executable": sys.executable})
     finding.lines.append(", ".join(f"{name} {version}" for name, version in versions.items()))
     finding.lines.append(f"{platform.platform()}, {sys.executable}")
     jax = versions.get("jax")
@@ -84,7 +84,7 @@ def examine_versions(_: Findings) -> Finding:
     return finding
 
 
-def examine_plans(so_far: Findings) -> Finding:
+def examine_plans(so_far: Diagnoses) -> Diagnosis:
     """Says what `replicax plan` can plan for here."""
     versions = so_far["versions"].facts.get("versions", {}) if "versions" in so_far else {}
     gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
@@ -95,15 +95,15 @@ def examine_plans(so_far: Findings) -> Finding:
         here = "no: it takes one such GPU, and JAX's CUDA plug-in"
     elif not plugins:
         here = 'no: pip install "replicax[cuda12]"'
-    finding = Finding(facts={"tpu": "libtpu" in versions, "gpu": bool(plugins and gpus)})
+    finding = Diagnosis(facts={"tpu": "libtpu" in versions, "gpu": bool(plugins and gpus)})
     finding.lines.append(f"for TPUs: {tpus}")
     finding.lines.append(f"for GPUs: {here}")
     return finding
 
 
-def examine_machine(so_far: Findings) -> Finding:
+def examine_machine(so_far: Diagnoses) -> Diagnosis:
     """Looks at processors, memory, file descriptors and shared memory."""
-    finding = Finding()
+    finding = Diagnosis()
     processors = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
@@ -133,9 +133,9 @@ def examine_machine(so_far: Findings) -> Finding:
     return finding
 
 
-def examine_gpus(_: Findings) -> Finding:
+def examine_gpus(_: Diagnoses) -> Diagnosis:
     """Looks at NVIDIA GPUs as their driver sees them."""
-    finding = Finding(facts={"gpus": []})
+    finding = Diagnosis(facts={"gpus": []})
     if shutil.which("nvidia-smi") is None:
         finding.lines.append("none (no nvidia-smi)")
         return finding
@@ -161,11 +161,11 @@ def examine_gpus(_: Findings) -> Finding:
     return finding
 
 
-def examine_devices(so_far: Findings, timeout: float) -> Finding:
+def examine_devices(so_far: Diagnoses, timeout: float) -> Diagnosis:
     """Has JAX list its devices, and sum over all of them, in a process of its own."""
     probe = probe_devices(timeout)
     devices: list[dict[str, Any]] = probe.found.get("devices", [])
-    finding = Finding(facts=dict(probe.found))
+    finding = Diagnosis(facts=dict(probe.found))
     kinds = Counter(f"{each['platform']} ({each['kind']})" for each in devices)
     finding.lines += [f"{number} x {kind}" for kind, number in kinds.items()]
     if not devices:
@@ -191,7 +191,7 @@ def examine_devices(so_far: Findings, timeout: float) -> Finding:
     return finding
 
 
-def _no_devices(probe: Probe) -> Problem:
+def _no_devices(probe: ProbeResult) -> Problem:
     if probe.timed_out:
         return Problem(
             f"JAX has not started its devices: {probe.problem}",
@@ -205,10 +205,10 @@ def _no_devices(probe: Probe) -> Problem:
     )
 
 
-def examine_workers(timeout: float) -> Finding:
+def examine_workers(timeout: float) -> Diagnosis:
     """Has two processes on this host meet through jax.distributed and sum over both."""
     probe = probe_two_workers(timeout)
-    finding = Finding(facts=dict(probe.found))
+    finding = Diagnosis(facts=dict(probe.found))
     if probe.problem is None:
         finding.lines.append(_bandwidth(probe.found))
         return finding
@@ -227,7 +227,7 @@ def _bandwidth(found: Mapping[str, Any]) -> str:
     )
 
 
-def _memory(finding: Finding) -> str:
+def _memory(finding: Diagnosis) -> str:
     try:
         pages, free = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_AVPHYS_PAGES")
         page = os.sysconf("SC_PAGE_SIZE")

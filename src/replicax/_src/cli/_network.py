@@ -3,9 +3,8 @@
 import errno
 import os
 import socket
-from collections.abc import Mapping
 
-from replicax._src.cli._examinations import Finding
+from replicax._src.cli._examinations import Diagnoses, Diagnosis
 from replicax._src.cluster import WorkerView, checked_cluster, reachable_host, split_address
 from replicax._src.cluster.control import NotThisMachine, bind, listening_host, process_at_port
 from replicax._src.cluster.resolvers import resolver_from_environment
@@ -14,12 +13,10 @@ _CONNECT_SECONDS = 2.0
 # More workers than this are not called one by one: the doctor should not take minutes.
 _MOST_CALLED = 16
 
-Findings = Mapping[str, Finding]
 
-
-def examine_network(_: Findings) -> Finding:
+def examine_network(_: Diagnoses) -> Diagnosis:
     """Looks whether this host knows its own name, by which others are told to find it."""
-    finding = Finding()
+    finding = Diagnosis()
     name = socket.gethostname()
     finding.facts["hostname"] = name
     try:
@@ -37,9 +34,9 @@ def examine_network(_: Findings) -> Finding:
     return finding
 
 
-def examine_cluster(_: Findings) -> Finding:
+def examine_cluster(_: Diagnoses) -> Diagnosis:
     """Reads the cluster as a strategy would, and looks whether its workers can be reached."""
-    finding = Finding()
+    finding = Diagnosis()
     for variable in ("TF_CONFIG", "REPLICAX_CONTROL", "REPLICAX_GENERATION"):
         if variable in os.environ:
             finding.lines.append(f"{variable}={os.environ[variable]}")
@@ -72,7 +69,7 @@ def examine_cluster(_: Findings) -> Finding:
     return finding
 
 
-def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str) -> None:
+def _call(finding: Diagnosis, view: WorkerView, rank: int, name: str, address: str) -> None:
     """Looks whether the address of a worker is good: of this one, free; of others, reachable."""
     host, port = split_address(address)
     line = f"  {name} ({address}): "
@@ -105,7 +102,7 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
         )
 
 
-def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) -> str:
+def _own_port(finding: Diagnosis, name: str, host: str, port: int, listens: bool) -> str:
     """Says whether a worker could listen at its own address; only the first one has to."""
     try:
         bind(listening_host(host), port).close()
@@ -128,7 +125,7 @@ def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) 
     return "its port is free"
 
 
-def _check_loopback(finding: Finding, view: WorkerView) -> None:
+def _check_loopback(finding: Diagnosis, view: WorkerView) -> None:
     """Checks that worker 0 of several hosts does not listen on its loopback: all meet there."""
     hosts = [split_address(address)[0] for address in view.workers]
     others = [host for host in hosts if host != hosts[0]]
