@@ -30,7 +30,6 @@ from tests.guards import ROOT
 # Imports of our own package inside a function, each with the reason why it cannot be at the top.
 LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
     "replicax._src.integrations.keras": "what it imports needs Keras to run on JAX",
-    "replicax._src.cli.main": "commands that need JAX, which takes longer than the others run",
     "replicax._src.cli._migrate": "the part that it imports needs libcst, which is an extra",
 }
 

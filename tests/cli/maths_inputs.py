@@ -121,6 +121,16 @@ def calls() -> list[str]:
     found += ["tf.pad(x, [[1, 1], [2, 2]], 'REFLECT')", "tf.pad(x, n[:, :2] % 3, mode='SYMMETRIC')"]
     found += ["tf.pad(x, [[1, 0], [0, 0]], mode='CONSTANT', constant_values=2.0)"]
     found += ["tf.cumsum(a, axis=1, exclusive=True)", "tf.cumsum(n, reverse=True)"]
+    found += [
+        "tf.cumsum(p**40, axis=1, exclusive=True)",
+        "tf.cumsum(a * a, 1, True, False)",
+        "tf.cumsum(n, 1, exclusive=True, reverse=True)",
+        "tf.math.cumprod(a, axis=1, reverse=True)",
+        "tf.nn.conv2d(tf.reshape(a, (2, 3, 4, 1)), tf.ones((2, 2, 1, 3)), 1, 'SAME')",
+        "tf.nn.conv2d(tf.reshape(a, (2, 3, 4, 1)), tf.ones((2, 2, 1, 3)), [1, 2, 2, 1], 'VALID')",
+        "tf.nn.conv2d(tf.reshape(a, (2, 4, 3, 1)), filters=tf.ones((3, 1, 1, 2)),"
+        " strides=(2, 1), padding='SAME', data_format='NHWC')",
+    ]
     found += ["tf.clip_by_norm(x, 1.0)", "tf.clip_by_norm(x, 9.0)"]
     found += ["tf.clip_by_norm(a, 1.5, -1)", "tf.clip_by_norm(a, 1.5, axes=[0, 1])"]
     found += ["tf.gather_nd(a, [[0, 1], [1, 2]])", "tf.gather_nd(x, indices=k[:, :1] - 1)"]

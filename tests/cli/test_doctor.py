@@ -13,7 +13,7 @@ import pytest
 from replicax._src.cli import _examinations, _probes
 from replicax._src.cli._doctor import PARTS, doctor
 from replicax._src.cli._examinations import (
-    Finding,
+    Diagnosis,
     Part,
     Problem,
     examine_devices,
@@ -52,8 +52,8 @@ def test_advice_comes_last():
     out = io.StringIO()
     status = doctor(
         parts=parts(
-            lambda: Finding(lines=["all is well"]),
-            lambda: Finding(lines=["look"], problems=[Problem("it is broken", "Buy a new one.")]),
+            lambda: Diagnosis(lines=["all is well"]),
+            lambda: Diagnosis(lines=["look"], problems=[Problem("it is broken", "Buy a new one.")]),
         ),
         to=out,
     )
@@ -71,21 +71,21 @@ def test_advice_comes_last():
 
 def test_nothing_wrong():
     out = io.StringIO()
-    assert doctor(parts=parts(lambda: Finding(lines=["fine"])), to=out) == 0
+    assert doctor(parts=parts(lambda: Diagnosis(lines=["fine"])), to=out) == 0
     assert out.getvalue().endswith("Nothing is wrong.\n")
 
 
 def test_part_that_hangs_is_named():
     release = threading.Event()
 
-    def hang() -> Finding:
+    def hang() -> Diagnosis:
         release.wait(60)
-        return Finding()
+        return Diagnosis()
 
     out = io.StringIO()
     try:
         part = Part("driver", lambda _: hang(), 0.05, "Reload the driver.")
-        assert doctor(as_json=True, parts=[part, *parts(lambda: Finding())], to=out) == 1
+        assert doctor(as_json=True, parts=[part, *parts(lambda: Diagnosis())], to=out) == 1
     finally:
         release.set()
     found = json.loads(out.getvalue())
@@ -127,7 +127,7 @@ def test_gpu_that_jax_does_not_see(monkeypatch: pytest.MonkeyPatch):
         "_DEVICES",
         """print('{"platform": "cpu", "devices": [{"platform": "cpu", "kind": "cpu"}]}')""",
     )
-    finding = examine_devices({"gpus": Finding(facts={"gpus": ["0, A100"]})}, timeout=500)
+    finding = examine_devices({"gpus": Diagnosis(facts={"gpus": ["0, A100"]})}, timeout=500)
     assert 'pip install -U "jax[cuda12]"' in finding.problems[0].fix
 
 

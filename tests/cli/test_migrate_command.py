@@ -338,6 +338,8 @@ def test_without_libcst_it_says_what_to_install(
 def test_colours_only_on_a_terminal(project: Path, monkeypatch: pytest.MonkeyPatch):
     write(project, a=BY_HAND)
     out = io.StringIO()
-    monkeypatch.setattr(_command, "is_coloured", lambda _: True)
+    monkeypatch.setattr(out, "fileno", lambda: 1)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert _command.run(["a.py"], to=out) == 1
     assert "\x1b[33mneeds thought" in out.getvalue()

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _calls_table
 from replicax._src.cli.migrate._lookup import exists, function_of, signature
 from replicax._src.cli.migrate._rewrites import Library, Refused, forms, name_in
 from tests.cli.porting import advice, check, ported
@@ -289,6 +289,6 @@ def test_functions_of_the_forms_exist_and_take_their_keywords(library: Library):
 
 
 def test_what_keras_has_is_not_left_out():
-    left_out = _table.NOT_OF_KERAS.split()
+    left_out = _calls_table.NOT_OF_KERAS.split()
     creating = ["arange", "eye", "full", "linspace", "ones", "zeros"]  # of no variable
     assert [name for name in left_out if exists(f"keras.ops.{name}")] == creating

@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from replicax._src._old_names import OLD_NAMES
-from replicax._src.cli.migrate import _lookup, _table
+from replicax._src.cli.migrate import _lookup, _objects_table, _table
 from replicax._src.cli.migrate._lookup import (
     entries,
     exists,
@@ -77,8 +77,8 @@ OWNERS = {
 def new_names() -> list[tuple[str, str]]:
     """Every name of replicax, JAX, Keras or optax in the table, with where it is."""
     found = [(name, entry.new) for name, entry in (*entries().items(), *methods().items())]
-    found += [(name, new) for name, new in _table.CLASSES.items()]
-    found += [(name, name) for name in _table.RETURNS if not name.startswith("tf")]
+    found += [(name, new) for name, new in _objects_table.CLASSES.items()]
+    found += [(name, name) for name in _objects_table.RETURNS if not name.startswith("tf")]
     found += [(name, name) for name in (*_table.KEYWORDS, *_table.REFUSED)]
     return found
 
@@ -94,7 +94,9 @@ def test_what_the_table_names_exists():
     for where, new in new_names():
         name = plain(new).removesuffix(".*")
         owner, _, method = name.rpartition(".")
-        name = f"{_table.CLASSES[owner]}.{method}" if owner in _table.CLASSES else name
+        name = (
+            f"{_objects_table.CLASSES[owner]}.{method}" if owner in _objects_table.CLASSES else name
+        )
         if name and not exists(name):
             wrong.append(f"{where}: {new}")
     assert not wrong
@@ -216,10 +218,10 @@ def test_what_replicax_has_is_not_called_missing():
     assert present == ["tf.__version__", "tf.GradientTape", "tf.assign"]
     methods_that_exist = [
         name
-        for name in _table.THOUGHT_METHODS
-        if name.split(".")[0] in _table.CLASSES
+        for name in _objects_table.THOUGHT_METHODS
+        if name.split(".")[0] in _objects_table.CLASSES
         and not name.endswith((".*", "()"))
-        and exists(f"{_table.CLASSES[name.split('.')[0]]}.{name.split('.')[1]}")
+        and exists(f"{_objects_table.CLASSES[name.split('.')[0]]}.{name.split('.')[1]}")
     ]
     assert methods_that_exist == ["Model.add_metric"]  # which only raises an error
 
@@ -244,7 +246,7 @@ def test_every_older_name_of_replicax_is_in_it():
             if row.old.endswith("="):
                 continue
             owner, _, method = row.old.rpartition(".")
-            if owner in _table.CLASSES:
+            if owner in _objects_table.CLASSES:
                 entry = lookup_method(owner, method)
                 assert entry is not None and entry.verdict is not Verdict.SAME, row.old
             elif row.old.startswith("rx."):

@@ -111,7 +111,7 @@ def first():
     a = tape.gradient(y, w)
     with tf.GradientTape() as tape:
         y = w ** 2
-    return tape.gradient(y, w)
+    return tape.gradient(y, w) if w else None
 """
     assert set(advice(program)) == {12, 14}
 
@@ -130,3 +130,38 @@ def f(x, c):
     assert said[5] == ["GradientTape.stop_recording: jax.lax.stop_gradient(value)"]
     assert said[7] == ["GradientTape.jacobian: jax.jacrev(function)(arrays)"]
     assert said[8][0].endswith("with a loss_fn that returns the sum of y * c")
+
+
+WITHOUT_A_NAME = """
+import tensorflow as tf
+w = tf.Variable(2.0)
+def apply(pairs):
+    for gradient, variable in pairs:
+        variable.assign_sub(0.1 * gradient)
+def step(x):
+    with tf.GradientTape() as tape:
+        out = w * x
+        loss = tf.square(out)
+    apply(zip(tape.gradient(loss, [w]), [w]))
+    return loss, out
+def gradient(x):
+    with tf.GradientTape() as tape:
+        loss = tf.square(w * x)
+        return loss, tape.gradient(loss, w)
+"""
+
+
+def test_gradients_that_have_no_name_get_one():
+    result = ported(WITHOUT_A_NAME)
+    assert result.left == 0
+    names: dict[str, Any] = {}
+    exec(result.new, names)  # noqa: S102
+    np.testing.assert_allclose(names["step"](1.0), (4.0, 2.0), rtol=1e-6)
+    np.testing.assert_allclose(names["w"].numpy(), 1.6, rtol=1e-6)
+    np.testing.assert_allclose(names["gradient"](3.0), (23.04, 28.8), rtol=1e-6)
+
+
+def test_gradients_without_a_name_stay_where_the_name_is_taken_or_not_all_is_plain():
+    assert ported(WITHOUT_A_NAME.replace("(x):\n", "(x):\n    gradients = []\n")).left == 4
+    assert ported(WITHOUT_A_NAME.replace("loss, [w])", "loss, list([w]))")).left == 2
+    assert ported(WITHOUT_A_NAME.replace("loss, w)", "loss, w) if x else 0")).left == 2

@@ -1,6 +1,8 @@
 """`replicax plan`: what it says of a script, and that nothing is left behind."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import replicax as rx
-from replicax._src.cli._examinations import Finding, examine_plans
+from replicax._src.cli._examinations import Diagnosis, examine_plans
 from replicax._src.cli._plan import _bytes
 from replicax._src.cli.main import main
 from tests.cli.launches import environment
@@ -214,8 +216,29 @@ def test_sizes(text: str, size: int):
 
 
 def test_the_doctor_says_what_can_be_planned_for():
-    without = examine_plans({"versions": Finding(facts={"versions": {}}), "gpus": Finding()})
+    without = examine_plans({"versions": Diagnosis(facts={"versions": {}}), "gpus": Diagnosis()})
     assert "replicax[plan]" in without.lines[0] and not without.facts["tpu"]
-    versions = Finding(facts={"versions": {"libtpu": "1", "jax-cuda12-plugin": "1"}})
-    found = examine_plans({"versions": versions, "gpus": Finding(facts={"gpus": ["H200"]})})
+    versions = Diagnosis(facts={"versions": {"libtpu": "1", "jax-cuda12-plugin": "1"}})
+    found = examine_plans({"versions": versions, "gpus": Diagnosis(facts={"gpus": ["H200"]})})
     assert found.facts == {"tpu": True, "gpu": True} and not found.problems
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_process_that_follows_a_script_ends_with_the_command(tmp_path: Path, number: int):
+    script = tmp_path / "train.py"
+    script.write_text("import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    command = [sys.executable, "-m", "replicax", "plan", str(script), "--on", "cpu:2", "--show"]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert any(b"it runs" in line for line in process.stderr)
+        process.send_signal(number)
+        process.stderr.read()  # its end comes when nobody has it any more
+        status = process.wait()
+    if number == signal.SIGKILL:
+        assert status == -number
+    else:
+        assert status == 128 + number
+        assert not list(folder.iterdir())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cluster.control import _framing, _sockets
+from replicax._src.cluster.control import _dial, _framing, _sockets
 from replicax._src.cluster.control._dial import (
     NobodyThere,
     WrongProgram,
@@ -99,6 +99,28 @@ def test_greeting_has_a_challenge(said: bytes, challenge: str):
     with answering(_framing.GREETING + said + b"\n") as address:
         with contextlib.closing(dial(*address, WAIT)) as link:
             assert link.challenge == challenge
+
+
+def test_a_greeting_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_dial, "_GREETING_SECONDS", 0.5)
+    given_up = threading.Event()
+
+    def speak_slowly() -> None:
+        sock, _ = listener.accept()
+        with sock, contextlib.suppress(OSError):
+            sock.sendall(_framing.GREETING + b" ")
+            while not given_up.wait(0.01):
+                sock.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=speak_slowly)
+        thread.start()
+        try:
+            with pytest.raises(WrongProgram, match="no more than b'replicax-control 2 x"):
+                dial("127.0.0.1", listener.getsockname()[1], WAIT)
+        finally:
+            given_up.set()
+            thread.join()
 
 
 def test_dialling_a_forwarder_with_nobody_behind_tries_again():

@@ -1,6 +1,7 @@
 """Which address of this host other workers can reach."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -128,6 +129,20 @@ def test_a_host_without_a_way_to_any_network_has_the_address_of_a_device(
     assert reachable_host("debian") == "10.0.0.7"
     del devices[1]
     assert reachable_host("debian") == "debian"
+
+
+def test_bridges_are_the_last_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    addresses = {b"docker0": "172.17.0.1", b"eth0": "10.0.0.7", b"lo": "127.0.0.1"}
+
+    def ioctl(_: object, __: int, request: bytes) -> bytes:
+        return bytes(20) + socket.inet_aton(addresses[request.rstrip(b"\0")])
+
+    names = [(1, "lo"), (2, "docker0"), (3, "eth0")]
+    monkeypatch.setattr("socket.if_nameindex", lambda: names)
+    monkeypatch.setattr("fcntl.ioctl", ioctl)
+    monkeypatch.setattr(_addresses, "_DEVICES", tmp_path)
+    (tmp_path / "docker0" / "bridge").mkdir(parents=True)
+    assert list(_addresses._addresses_of_devices()) == ["127.0.0.1", "10.0.0.7", "172.17.0.1"]
 
 
 def test_the_loopback_is_the_address_of_a_device():

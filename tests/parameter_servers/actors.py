@@ -129,11 +129,11 @@ class Cluster:
         self.worker = self.actor.target = Worker(0, ID, False, 60.0)
         self.worker._view._servers = self.found
 
-    def _run(self, method: Callable[..., Any], calls: Any, lives: list[int]) -> Any:
+    def _run(self, method: Callable[..., Any], calls: Any, *others: Any) -> Any:
         self.messages.append([each.token for each in calls])
         if self.before:
             self.before.pop(0)()
-        outcomes, large = method(calls, lives)
+        outcomes, large = method(calls, *others)
         if self.after:
             self.after.pop(0)()
         return [each._replace(seconds=0.0) for each in outcomes], large

@@ -174,6 +174,41 @@ def test_a_worker_keeps_so_many_functions(cluster: Cluster, monkeypatch: pytest.
         assert len(cluster.worker._functions) == 2
 
 
+def test_a_worker_forgets_functions_that_the_program_has_no_more(cluster: Cluster):
+    dispatcher, worker = cluster.dispatcher, cluster.worker
+    for number in range(3):
+        step = rx.function(lambda x, number=number: x + number)
+        once = lambda function: function(1)  # noqa: E731
+        closure = cluster.closure(step, by=once)
+        dispatcher.put(closure)
+        assert closure.value.fetch() == 1 + number
+        dispatcher.join()
+        assert len(worker._functions) == len(worker._compiled) == 1
+        of_once = numbers.of(once)
+        assert of_once in dispatcher._seconds
+        del step, once, closure
+        gc.collect()
+    assert result(cluster, int) == 0
+    assert list(worker._functions) == list(worker._habits) == [numbers.of(call)]
+    assert not worker._compiled
+    assert of_once not in dispatcher._seconds
+
+
+def test_a_function_that_waits_runs_though_the_program_has_it_no_more(cluster: Cluster):
+    once = lambda function: function() + 1  # noqa: E731
+    closures = [cluster.closure(int, by=once) for _ in range(2)]
+    of_once = numbers.of(once)
+    dispatcher = cluster.dispatcher
+    dispatcher.put(closures[0])
+    dispatcher.join()
+    del once
+    gc.collect()
+    dispatcher.put(closures[1])  # the worker has forgotten it, and is sent it again
+    dispatcher.join()
+    assert [each.value.fetch() for each in closures] == [1, 1]
+    assert of_once in cluster.worker._functions
+
+
 def test_a_value_that_cannot_be_made_is_an_error_of_those_that_use_it(cluster: Cluster):
     def make() -> list[int]:
         if not is_noted("the file is there"):

@@ -257,6 +257,6 @@ def test_what_a_worker_says_of_a_message(cluster: Cluster):
         _worker.Call(each.token, each.function, each.code, each.arguments, {})
         for each in map(cluster.closure, (int, fail, int))
     ]
-    outcomes, large = cluster.worker.run(calls, [0, 0])
+    outcomes, large = cluster.worker.run(calls, [0, 0], ())
     assert [each.ending for each in outcomes] == [Ending.DONE, Ending.FAILED, Ending.NOT_RUN]
     assert not large

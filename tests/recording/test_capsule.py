@@ -18,7 +18,8 @@ import pytest
 import replicax as rx
 from replicax._src.cli.main import main
 from replicax._src.recording._capsule import write_capsule
-from replicax._src.recording._replay import Replay, compared
+from replicax._src.recording._compared import compared
+from replicax._src.recording._replay import Replay
 from tests.everything import EVERYTHING
 from tests.recording.programs import Program
 

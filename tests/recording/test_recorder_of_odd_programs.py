@@ -17,9 +17,9 @@ import pytest
 import replicax as rx
 from replicax._src.checkpoints import variables_in
 from replicax._src.recording import last_step_of, write_capsule
-from replicax._src.recording._capsule import Step
+from replicax._src.recording._compared import compared
 from replicax._src.recording._inputs import in_line
-from replicax._src.recording._replay import compared
+from replicax._src.recording._recorded import Step
 from tests.replicas import mirrored
 from tests.under_test import cpus
 

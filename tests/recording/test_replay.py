@@ -3,9 +3,15 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import replicax as rx
+from replicax._src.recording._recorded import Recorded
+from replicax._src.recording._replay import Replay
 from tests.cli.launches import environment
 from tests.processes import command as process
 from tests.scripts import run_python
@@ -78,3 +84,35 @@ def test_options_that_do_not_go_together(recorded: Path):
     program = HERE / "unrecorded.py"
     assert "leave out --workers" in replay(capsule, program, "--workers", "--eager", status=2)
     assert "the job has replicas 0 to 3" in replay(capsule, program, "--replica", "4", status=2)
+
+
+def test_steps_before_a_step_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    w, unsaved = rx.Variable(0.0), rx.Variable(1.0)
+
+    @rx.function
+    def step(x: jax.Array) -> jax.Array:
+        unsaved.assign_add(1.0)
+        return w.assign_add(x * unsaved)
+
+    checkpoint = rx.train.Checkpoint(w=w)
+    with rx.debug.Recorder(checkpoint, step, tmp_path / "recording") as recorder:
+        for number in range(5):
+            step(jnp.float32(number))
+        recorded = Recorded(recorder.save())
+    calls: list[Any] = []
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        calls.append(args)
+        return step(*args, **kwargs), {}
+
+    replay = Replay(recorded, checkpoint, call, lambda *_: ([w, unsaved], []))
+    assert len(replay.go_to(4)) == len(calls) == 3
+    replay.keep()
+    before = w.numpy(), unsaved.numpy()
+    replay.run_next()
+    assert replay.go_to(4) == []
+    assert (w.numpy(), unsaved.numpy()) == before
+    assert len(calls) == 4
+    assert replay.run_next().same_bits
+    assert len(replay.go_to(2)) == 1  # what is kept comes too late

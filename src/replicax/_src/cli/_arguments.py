@@ -34,97 +34,59 @@ exit status: 0 if all workers finish; that of the worker that failed first; 128 
 killed it; 42 if the launcher was told to end (SIGTERM) and the workers have saved; 130 after
 Ctrl-C."""
 
-# All of them take a value, which `_split` relies on; --ray may have none.
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "--workers": {
-        "metavar": "N",
-        "default": "1",
-        "help": "workers on this host. The default is 1: one worker with all devices of the host. "
-        "auto: one for each GPU, or for each --devices-per-worker of them. MIN:MAX starts with "
-        "MAX; a worker that is killed is left out of the next generation if at least MIN remain, "
-        "and returns in the one after it",
-    },
-    "--devices-per-worker": {
-        "metavar": "K",
-        "type": int,
-        "help": "devices of each worker: K GPUs, or K virtual devices of the CPU. By default, GPUs "
-        "are divided evenly",
-    },
-    "--max-restarts": {
-        "metavar": "R",
-        "type": int,
-        "default": 0,
-        "help": "how many times to start all workers again after a fault (default: 0)",
-    },
-    "--stall-timeout": {
-        "metavar": "S",
-        "type": float,
-        "help": "seconds without progress (compiling is progress) after which the workers are "
-        "ended, and it is printed what each was doing. 0: never (default: "
-        f"REPLICAX_STALL_TIMEOUT, or {LaunchOptions.stall_timeout:g})",
-    },
-    "--join-timeout": {
-        "metavar": "S",
-        "type": float,
-        "help": "seconds to wait for all workers and nodes to arrive (default: "
-        f"REPLICAX_JOIN_TIMEOUT, or {LaunchOptions.join_timeout:g})",
-    },
-    "--grace-period": {
-        "metavar": "S",
-        "type": float,
-        "default": LaunchOptions.grace_period,
-        "help": "seconds for the workers to save and leave on SIGTERM (default: %(default)g)",
-    },
-    "--nodes": {
-        "metavar": "M",
-        "default": "1",
-        "help": "hosts, each with its own launcher; or MIN:MAX, to continue when some are lost",
-    },
-    "--node-rank": {
-        "metavar": "I",
-        "type": int,
-        "default": 0,
-        "help": "which of the hosts this is, from 0",
-    },
-    "--coordinator": {
-        "metavar": "HOST:PORT",
-        "help": "where the launcher of node 0 listens for the others",
-    },
-    "--key": {
-        "metavar": "TEXT",
-        "help": "the same secret on all nodes: node 0 lets in only launchers that have it "
-        f"(default: {KEY_VARIABLE}, which other users of the host cannot see)",
-    },
-    "--shared-folder": {
-        "metavar": "DIR",
-        "help": "a folder that all hosts see, used by this job only: if the first host is lost, "
-        "the remaining launchers choose there which of them leads, and continue",
-    },
-    "--ray": {
-        "metavar": "ADDRESS",
-        "nargs": "?",
-        "const": "",
-        "help": "run the workers on Ray, spread over its nodes: at host:port; without an address, "
-        "at RAY_ADDRESS, or on this host. --workers is then the number in the whole job",
-    },
-    "--log-dir": {
-        "metavar": "DIR",
-        "help": "also append the output of each worker to its own file in this folder: "
-        "worker-0.log and so on",
-    },
-    "--record": {
-        "metavar": "DIR",
-        "help": "record the steps of a program that has an rx.train.CheckpointManager, so that "
-        "each of the last ones can be run again: replicax replay DIR train.py. DIR must be visible "
-        "to all workers",
-    },
-    "--traps": {
-        "metavar": "TRAPS",
-        "default": "",
-        "help": "with --record: what ends the job and saves the step; some of finite, bits, "
-        "bound=1e6, copies_every=100, slower_than=10, separated by commas",
-    },
-    "-m": {"metavar": "MODULE", "dest": "module", "help": "run a module instead of a script"},
+# The name of an option, what it takes, of which type, and its default; then what is said of it. All
+# take a value, which `_split` relies on; --ray may have none.
+_OPTIONS = f"""
+--workers N str 1
+    workers on this host. The default is 1: one worker with all devices of the host. auto: one for
+    each GPU, or for each --devices-per-worker of them. MIN:MAX starts with MAX; a worker that is
+    killed is left out of the next generation if at least MIN remain, and returns in the one after
+    it
+--devices-per-worker K int
+    devices of each worker: K GPUs, or K virtual devices of the CPU. By default, GPUs are divided
+    evenly
+--max-restarts R int 0
+    how many times to start all workers again after a fault (default: 0)
+--stall-timeout S float
+    seconds without progress (compiling is progress) after which the workers are ended, and it is
+    printed what each was doing. 0: never (default: REPLICAX_STALL_TIMEOUT, or
+    {LaunchOptions.stall_timeout:g})
+--join-timeout S float
+    seconds to wait for all workers and nodes to arrive (default: REPLICAX_JOIN_TIMEOUT, or
+    {LaunchOptions.join_timeout:g})
+--grace-period S float {LaunchOptions.grace_period:g}
+    seconds for the workers to save and leave on SIGTERM (default: %(default)g)
+--nodes M str 1
+    hosts, each with its own launcher; or MIN:MAX, to continue when some are lost
+--node-rank I int 0
+    which of the hosts this is, from 0
+--coordinator HOST:PORT str
+    where the launcher of node 0 listens for the others
+--key TEXT str
+    the same secret on all nodes: node 0 lets in only launchers that have it (default:
+    {KEY_VARIABLE}, which other users of the host cannot see)
+--shared-folder DIR str
+    a folder that all hosts see, used by this job only: if the first host is lost, the remaining
+    launchers choose there which of them leads, and continue
+--ray ADDRESS str
+    run the workers on Ray, spread over its nodes: at host:port; without an address, at
+    RAY_ADDRESS, or on this host. --workers is then the number in the whole job
+--log-dir DIR str
+    also append the output of each worker to its own file in this folder: worker-0.log and so on
+--record DIR str
+    record the steps of a program that has an rx.train.CheckpointManager, so that each of the last
+    ones can be run again: replicax replay DIR train.py. DIR must be visible to all workers
+--traps TRAPS str
+    with --record: what ends the job and saves the step; some of finite, bits, bound=1e6,
+    copies_every=100, slower_than=10, separated by commas
+-m MODULE str
+    run a module instead of a script
+"""
+_TYPES = {"float": float, "int": int, "str": str}
+_MORE: dict[str, dict[str, Any]] = {
+    "--ray": {"nargs": "?", "const": ""},
+    "--traps": {"default": ""},
+    "-m": {"dest": "module"},
 }
 
 
@@ -134,8 +96,12 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
-    for name, settings in _OPTIONS.items():
-        parser.add_argument(name, **settings)
+    for row in re.split(r"\n(?=-)", _OPTIONS.strip()):
+        head, _, said = row.partition("\n")
+        name, metavar, kind, *default = head.split()
+        settings = {"default": _TYPES[kind](*default)} if default else {}
+        settings |= {"metavar": metavar, "type": _TYPES[kind], "help": " ".join(said.split())}
+        parser.add_argument(name, **settings, **_MORE.get(name, {}))
 
 
 def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> LaunchOptions:

@@ -3,18 +3,18 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import replicax as rx
 from replicax._src.checkpoints import FORMATS, PART_BYTES, Conversion, read_rules
 from replicax._src.checkpoints import convert as convert_checkpoint
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Converts a checkpoint of TensorFlow (2 or 1; TensorFlow is not needed), replicax or SafeTensors to a
 checkpoint of replicax or Orbax, or to SafeTensors."""
 
-_EPILOG = r"""examples:
+EPILOG = r"""examples:
   replicax convert run/ckpt-30 converted             for rx.train.Checkpoint(...).restore
   replicax convert run/ckpt-30 weights --to safetensors --part-size 2000000000
   replicax convert run/ckpt-30 converted --map rules.txt
@@ -26,11 +26,8 @@ rules, one in each line; the first that matches the whole name applies, other na
 exit status: 0 if it was written; 2 if not, and then nothing is left behind."""
 
 
-def add_convert_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `replicax convert` to a parser."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = _DESCRIPTION
-    parser.epilog = _EPILOG
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a path, or a directory of them")
     parser.add_argument("out", metavar="OUT", help="where to write; it must not exist")
     parser.add_argument("--to", choices=FORMATS, default="replicax", help="(default: replicax)")
@@ -44,7 +41,7 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def convert(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
     """Runs `replicax convert`; returns the exit status."""
     try:
         rules = None

@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, TextIO, final
+from typing import Any, TextIO
 
 from replicax._src.cli._examinations import (
-    Finding,
+    Diagnosis,
     Part,
     Problem,
     examine_devices,
@@ -22,7 +22,7 @@ from replicax._src.cli._examinations import (
     examine_versions,
     examine_workers,
 )
-from replicax._src.cli._log import is_coloured
+from replicax._src.cli._log import Paint, painter
 from replicax._src.cli._network import examine_cluster, examine_network
 
 # JAX takes seconds to start on a GPU; the processes are ended a little before the part is given up.
@@ -59,8 +59,8 @@ def doctor(as_json: bool = False, parts: Sequence[Part] = PARTS, to: TextIO | No
       to: Where to print; by default, standard output.
     """
     out: TextIO = to or sys.stdout
-    paint = _Paint(not as_json and is_coloured(out))
-    findings: dict[str, tuple[Finding, float]] = {}
+    paint = painter(out, plainly=as_json)
+    findings: dict[str, tuple[Diagnosis, float]] = {}
     for part in parts:
         begun = time.monotonic()
         finding = _examine(part, {name: each for name, (each, _) in findings.items()})
@@ -77,28 +77,28 @@ def doctor(as_json: bool = False, parts: Sequence[Part] = PARTS, to: TextIO | No
     return 1 if problems else 0
 
 
-def _examine(part: Part, so_far: dict[str, Finding]) -> Finding:
+def _examine(part: Part, so_far: dict[str, Diagnosis]) -> Diagnosis:
     """Runs one part, for as long as it may take."""
-    results: list[Finding] = []
+    results: list[Diagnosis] = []
 
     def work() -> None:
         try:
             results.append(part.examine(so_far))
         except Exception as error:  # a bug in an examination must not hide the others
             text = f"could not be examined: {type(error).__name__}: {error}"
-            results.append(Finding(problems=[Problem(text, "Please report this.")]))
+            results.append(Diagnosis(problems=[Problem(text, "Please report this.")]))
 
     thread = threading.Thread(target=work, name=f"replicax-doctor-{part.name}", daemon=True)
     thread.start()
     thread.join(part.seconds)
     if results:
         return results[0]
-    return Finding(
+    return Diagnosis(
         problems=[Problem(f"no answer after {part.seconds:g} s", part.if_it_hangs)],
     )
 
 
-def _as_text(name: str, finding: Finding, paint: "_Paint") -> str:
+def _as_text(name: str, finding: Diagnosis, paint: Paint) -> str:
     mark = paint("31", "!!") if finding.problems else paint("32", "ok")
     lines = [*finding.lines, *(paint("31", problem.text) for problem in finding.problems)]
     head = f"{mark}  {paint('1', f'{name:<12}')}"
@@ -107,7 +107,7 @@ def _as_text(name: str, finding: Finding, paint: "_Paint") -> str:
     )
 
 
-def _advice(problems: list[tuple[str, Problem]], paint: "_Paint") -> str:
+def _advice(problems: list[tuple[str, Problem]], paint: Paint) -> str:
     if not problems:
         return "\nNothing is wrong."
     lines = ["", paint("1", "What is wrong, and how to fix it:")]
@@ -118,7 +118,7 @@ def _advice(problems: list[tuple[str, Problem]], paint: "_Paint") -> str:
 
 
 def _as_object(
-    findings: dict[str, tuple[Finding, float]], problems: list[tuple[str, Problem]]
+    findings: dict[str, tuple[Diagnosis, float]], problems: list[tuple[str, Problem]]
 ) -> dict[str, Any]:
     return {
         "ok": not problems,
@@ -135,14 +135,3 @@ def _as_object(
             {"part": name, "text": problem.text, "fix": problem.fix} for name, problem in problems
         ],
     }
-
-
-@final
-class _Paint:
-    """Puts ANSI colours around text, or leaves it as it is."""
-
-    def __init__(self, coloured: bool) -> None:
-        self._coloured = coloured
-
-    def __call__(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, final
 
 from replicax import __version__
-from replicax._src.cli._probes import MEGABYTES, Probe, probe_devices, probe_two_workers
+from replicax._src.cli._probes import MEGABYTES, ProbeResult, probe_devices, probe_two_workers
 
 try:
     import resource
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 @final
 @dataclasses.dataclass
-class Finding:
+class Diagnosis:
     """What was found in one part."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
@@ -45,20 +45,24 @@ class Finding:
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     """For `--json`, and for the parts that come later."""
 
+    def wrong(self, text: str, fix: str) -> None:
+        """Adds a problem."""
+        self.problems.append(Problem(text, fix))
+
 
 class Part(NamedTuple):
     """One part of the examination; `examine` gets what the parts before it have found."""
 
     name: str
-    examine: Callable[[Mapping[str, Finding]], Finding]
+    examine: Callable[[Mapping[str, Diagnosis]], Diagnosis]
     seconds: float
     if_it_hangs: str
 
 
-Findings = Mapping[str, Finding]
+Diagnoses = Mapping[str, Diagnosis]
 
 
-def examine_versions(_: Findings) -> Finding:
+def examine_versions(_: Diagnoses) -> Diagnosis:
     """Looks at Python and the packages that matter, without importing them."""
     versions = {"python": platform.python_version(), "replicax": __version__}
     for package in _PACKAGES:
@@ -66,23 +70,21 @@ def examine_versions(_: Findings) -> Finding:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    finding = Finding(facts={"versions": versions, "executable": sys.executable})
+    finding = Diagnosis(facts={"versions": versions, "executable": sys.executable})
     finding.lines.append(", ".join(f"{name} {version}" for name, version in versions.items()))
     finding.lines.append(f"{platform.platform()}, {sys.executable}")
     jax = versions.get("jax")
     for package in ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"):
         version = versions.get(package)
         if jax and version and version.split(".")[:2] != jax.split(".")[:2]:
-            finding.problems.append(
-                Problem(
-                    f"jax {jax} and {package} {version} do not belong together",
-                    f'Install versions that do: pip install -U "jax=={jax}" "{package}=={jax}"',
-                )
+            finding.wrong(
+                f"jax {jax} and {package} {version} do not belong together",
+                f'Install versions that do: pip install -U "jax=={jax}" "{package}=={jax}"',
             )
     return finding
 
 
-def examine_plans(so_far: Findings) -> Finding:
+def examine_plans(so_far: Diagnoses) -> Diagnosis:
     """Says what `replicax plan` can plan for here."""
     versions = so_far["versions"].facts.get("versions", {}) if "versions" in so_far else {}
     gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
@@ -93,15 +95,15 @@ def examine_plans(so_far: Findings) -> Finding:
         here = "no: it takes one such GPU, and JAX's CUDA plug-in"
     elif not plugins:
         here = 'no: pip install "replicax[cuda12]"'
-    finding = Finding(facts={"tpu": "libtpu" in versions, "gpu": bool(plugins and gpus)})
+    finding = Diagnosis(facts={"tpu": "libtpu" in versions, "gpu": bool(plugins and gpus)})
     finding.lines.append(f"for TPUs: {tpus}")
     finding.lines.append(f"for GPUs: {here}")
     return finding
 
 
-def examine_machine(so_far: Findings) -> Finding:
+def examine_machine(so_far: Diagnoses) -> Diagnosis:
     """Looks at processors, memory, file descriptors and shared memory."""
-    finding = Finding()
+    finding = Diagnosis()
     processors = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
@@ -112,11 +114,9 @@ def examine_machine(so_far: Findings) -> Finding:
         finding.facts["file_descriptors"] = {"soft": soft, "hard": hard}
         finding.lines.append(f"file descriptors: {soft} (up to {hard})")
         if 0 <= soft < _FEW_DESCRIPTORS:
-            finding.problems.append(
-                Problem(
-                    f"a process may open {soft} files only",
-                    f"Raise the limit before the launch: ulimit -n {max(4096, _FEW_DESCRIPTORS)}",
-                )
+            finding.wrong(
+                f"a process may open {soft} files only",
+                f"Raise the limit before the launch: ulimit -n {max(4096, _FEW_DESCRIPTORS)}",
             )
     if os.path.isdir("/dev/shm"):
         usage = shutil.disk_usage("/dev/shm")
@@ -124,20 +124,18 @@ def examine_machine(so_far: Findings) -> Finding:
         finding.lines.append(f"/dev/shm: {_size(usage.free)} of {_size(usage.total)} free")
         gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
         if len(gpus) > 1 and usage.free < _SMALL_SHARED_MEMORY:
-            finding.problems.append(
-                Problem(
-                    f"/dev/shm has {_size(usage.free)} free, which is little for NCCL between "
-                    f"{len(gpus)} GPUs",
-                    "In a container, start it with more: docker run --shm-size=1g, or an emptyDir "
-                    "with medium: Memory at /dev/shm in Kubernetes.",
-                )
+            finding.wrong(
+                f"/dev/shm has {_size(usage.free)} free, which is little for NCCL between "
+                f"{len(gpus)} GPUs",
+                "In a container, start it with more: docker run --shm-size=1g, or an emptyDir "
+                "with medium: Memory at /dev/shm in Kubernetes.",
             )
     return finding
 
 
-def examine_gpus(_: Findings) -> Finding:
+def examine_gpus(_: Diagnoses) -> Diagnosis:
     """Looks at NVIDIA GPUs as their driver sees them."""
-    finding = Finding(facts={"gpus": []})
+    finding = Diagnosis(facts={"gpus": []})
     if shutil.which("nvidia-smi") is None:
         finding.lines.append("none (no nvidia-smi)")
         return finding
@@ -151,11 +149,9 @@ def examine_gpus(_: Findings) -> Finding:
     )
     if listed.returncode:
         said = (listed.stderr or listed.stdout).strip().splitlines()
-        finding.problems.append(
-            Problem(
-                f"nvidia-smi fails: {said[-1] if said else f'status {listed.returncode}'}",
-                "Install or reload the NVIDIA driver; after an update of the driver, reboot.",
-            )
+        finding.wrong(
+            f"nvidia-smi fails: {said[-1] if said else f'status {listed.returncode}'}",
+            "Install or reload the NVIDIA driver; after an update of the driver, reboot.",
         )
     for line in listed.stdout.strip().splitlines() if not listed.returncode else []:
         finding.facts["gpus"].append(line)
@@ -165,23 +161,21 @@ def examine_gpus(_: Findings) -> Finding:
     return finding
 
 
-def examine_devices(so_far: Findings, timeout: float) -> Finding:
+def examine_devices(so_far: Diagnoses, timeout: float) -> Diagnosis:
     """Has JAX list its devices, and sum over all of them, in a process of its own."""
     probe = probe_devices(timeout)
     devices: list[dict[str, Any]] = probe.found.get("devices", [])
-    finding = Finding(facts=dict(probe.found))
+    finding = Diagnosis(facts=dict(probe.found))
     kinds = Counter(f"{each['platform']} ({each['kind']})" for each in devices)
     finding.lines += [f"{number} x {kind}" for kind, number in kinds.items()]
     if not devices:
         finding.problems.append(_no_devices(probe))
         return finding
     if probe.problem is not None:
-        finding.problems.append(
-            Problem(
-                f"a sum over all {len(devices)} devices failed: {probe.problem}",
-                "Try with one device less at a time (CUDA_VISIBLE_DEVICES) to find the one that is "
-                "broken, and with NCCL_DEBUG=INFO to see why.",
-            )
+        finding.wrong(
+            f"a sum over all {len(devices)} devices failed: {probe.problem}",
+            "Try with one device less at a time (CUDA_VISIBLE_DEVICES) to find the one that is "
+            "broken, and with NCCL_DEBUG=INFO to see why.",
         )
     elif len(devices) > 1:
         finding.lines.append(_bandwidth(probe.found))
@@ -190,16 +184,14 @@ def examine_devices(so_far: Findings, timeout: float) -> Finding:
     gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
     told = os.environ.get("JAX_PLATFORMS", "")
     if gpus and probe.found.get("platform") == "cpu" and "cpu" not in told.split(","):
-        finding.problems.append(
-            Problem(
-                f"this host has {len(gpus)} GPU(s), but JAX sees only the CPU",
-                'Install JAX with its CUDA plugin: pip install -U "jax[cuda12]"',
-            )
+        finding.wrong(
+            f"this host has {len(gpus)} GPU(s), but JAX sees only the CPU",
+            'Install JAX with its CUDA plugin: pip install -U "jax[cuda12]"',
         )
     return finding
 
 
-def _no_devices(probe: Probe) -> Problem:
+def _no_devices(probe: ProbeResult) -> Problem:
     if probe.timed_out:
         return Problem(
             f"JAX has not started its devices: {probe.problem}",
@@ -213,19 +205,17 @@ def _no_devices(probe: Probe) -> Problem:
     )
 
 
-def examine_workers(timeout: float) -> Finding:
+def examine_workers(timeout: float) -> Diagnosis:
     """Has two processes on this host meet through jax.distributed and sum over both."""
     probe = probe_two_workers(timeout)
-    finding = Finding(facts=dict(probe.found))
+    finding = Diagnosis(facts=dict(probe.found))
     if probe.problem is None:
         finding.lines.append(_bandwidth(probe.found))
         return finding
-    finding.problems.append(
-        Problem(
-            f"a sum over two processes on this host failed: {probe.problem}",
-            "Workers on one host must reach each other over loopback (127.0.0.1): look for a "
-            "firewall, and whether that device is up (`ip link set lo up`).",
-        )
+    finding.wrong(
+        f"a sum over two processes on this host failed: {probe.problem}",
+        "Workers on one host must reach each other over loopback (127.0.0.1): look for a "
+        "firewall, and whether that device is up (`ip link set lo up`).",
     )
     return finding
 
@@ -237,7 +227,7 @@ def _bandwidth(found: Mapping[str, Any]) -> str:
     )
 
 
-def _memory(finding: Finding) -> str:
+def _memory(finding: Diagnosis) -> str:
     try:
         pages, free = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_AVPHYS_PAGES")
         page = os.sysconf("SC_PAGE_SIZE")

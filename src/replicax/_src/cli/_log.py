@@ -12,9 +12,12 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO, final
+
+Paint = Callable[[str, str], str]
+"""Puts a colour (an ANSI code) around a text."""
 
 # Told apart on dark and on light backgrounds; the launcher's own lines are bold.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -35,12 +38,13 @@ def colours_wanted(descriptor: int) -> bool:
     return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
-def is_coloured(out: TextIO) -> bool:
-    """Returns whether to colour what is printed to `out`."""
+def painter(out: TextIO, plainly: bool = False) -> Paint:
+    """Returns what colours text that is printed to `out`, or leaves it as it is."""
     try:
-        return colours_wanted(out.fileno())
+        coloured = not plainly and colours_wanted(out.fileno())
     except (OSError, ValueError):  # not a file: a string in a test
-        return False
+        coloured = False
+    return lambda code, text: f"\x1b[{code}m{text}\x1b[0m" if coloured else text
 
 
 def _standard_output() -> int:

@@ -4,13 +4,14 @@ import argparse
 import importlib.util
 import io
 import sys
+from collections.abc import Sequence
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Ports programs that use tf.distribute. Reads Python files and notebooks and reports, line by line,
 what carries over, what changes, what needs thought, and what is not supported. With --write it
 makes the changes, and marks the other lines with a comment: TODO(replicax)."""
 
-_EPILOG = """\
+EPILOG = """\
 examples:
   replicax migrate train.py              report what to change
   replicax migrate --diff src/           show what --write would change
@@ -20,11 +21,8 @@ exit status: 0 if nothing is left to do by hand, 1 if something is, 2 if a file 
 not Python 3, or cannot be read or written; the other files are processed."""
 
 
-def add_migrate_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `replicax migrate` to a parser."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = _DESCRIPTION
-    parser.epilog = _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder of files")
     parser.add_argument("--write", action="store_true", help="change the files")
     output = parser.add_mutually_exclusive_group()
@@ -32,7 +30,7 @@ def add_migrate_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
-def migrate(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
     """Runs `replicax migrate`; returns the exit status."""
     if importlib.util.find_spec("libcst") is None:
         print(

@@ -3,9 +3,8 @@
 import errno
 import os
 import socket
-from collections.abc import Mapping
 
-from replicax._src.cli._examinations import Finding, Problem
+from replicax._src.cli._examinations import Diagnoses, Diagnosis
 from replicax._src.cluster import WorkerView, checked_cluster, reachable_host, split_address
 from replicax._src.cluster.control import NotThisMachine, bind, listening_host, process_at_port
 from replicax._src.cluster.resolvers import resolver_from_environment
@@ -14,24 +13,20 @@ _CONNECT_SECONDS = 2.0
 # More workers than this are not called one by one: the doctor should not take minutes.
 _MOST_CALLED = 16
 
-Findings = Mapping[str, Finding]
 
-
-def examine_network(_: Findings) -> Finding:
+def examine_network(_: Diagnoses) -> Diagnosis:
     """Looks whether this host knows its own name, by which others are told to find it."""
-    finding = Finding()
+    finding = Diagnosis()
     name = socket.gethostname()
     finding.facts["hostname"] = name
     try:
         addresses = _resolve(name)
     except OSError as error:
         finding.lines.append(f"host name {name}")
-        finding.problems.append(
-            Problem(
-                f"the host name {name!r} cannot be resolved ({error.strerror or error})",
-                f"Add it to /etc/hosts with the address of this host: echo '<address> {name}' >> "
-                "/etc/hosts",
-            )
+        finding.wrong(
+            f"the host name {name!r} cannot be resolved ({error.strerror or error})",
+            f"Add it to /etc/hosts with the address of this host: echo '<address> {name}' >> "
+            "/etc/hosts",
         )
     else:
         finding.facts["addresses"] = addresses
@@ -39,22 +34,20 @@ def examine_network(_: Findings) -> Finding:
     return finding
 
 
-def examine_cluster(_: Findings) -> Finding:
+def examine_cluster(_: Diagnoses) -> Diagnosis:
     """Reads the cluster as a strategy would, and looks whether its workers can be reached."""
-    finding = Finding()
+    finding = Diagnosis()
     for variable in ("TF_CONFIG", "REPLICAX_CONTROL", "REPLICAX_GENERATION"):
         if variable in os.environ:
             finding.lines.append(f"{variable}={os.environ[variable]}")
     try:
         view = checked_cluster(resolver_from_environment())
     except Exception as error:  # whatever it is, a strategy would meet it too
-        finding.problems.append(
-            Problem(
-                f"the cluster in the environment is not understood: {error}",
-                "Mend the variable, or unset it to train with one worker; the right form is "
-                'TF_CONFIG=\'{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
-                '"task": {"type": "worker", "index": 0}}\'',
-            )
+        finding.wrong(
+            f"the cluster in the environment is not understood: {error}",
+            "Mend the variable, or unset it to train with one worker; the right form is "
+            'TF_CONFIG=\'{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
+            '"task": {"type": "worker", "index": 0}}\'',
         )
         return finding
     if view is None:
@@ -76,7 +69,7 @@ def examine_cluster(_: Findings) -> Finding:
     return finding
 
 
-def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str) -> None:
+def _call(finding: Diagnosis, view: WorkerView, rank: int, name: str, address: str) -> None:
     """Looks whether the address of a worker is good: of this one, free; of others, reachable."""
     host, port = split_address(address)
     line = f"  {name} ({address}): "
@@ -84,11 +77,9 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
         addresses = _resolve(host)
     except OSError as error:
         finding.lines.append(line + "unknown host")
-        finding.problems.append(
-            Problem(
-                f"the host {host!r} of {name} cannot be resolved ({error.strerror or error})",
-                "Correct the name in the cluster, use an IP address, or add it to /etc/hosts.",
-            )
+        finding.wrong(
+            f"the host {host!r} of {name} cannot be resolved ({error.strerror or error})",
+            "Correct the name in the cluster, use an IP address, or add it to /etc/hosts.",
         )
         return
     if rank == view.rank:
@@ -105,42 +96,36 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error))
         finding.lines.append(line + f"{addresses[0]}, {why.lower()}")
-        finding.problems.append(
-            Problem(
-                f"{name} ({address}) cannot be reached: {why.lower()}",
-                f"See that its host is up and that no firewall drops TCP to port {port}.",
-            )
+        finding.wrong(
+            f"{name} ({address}) cannot be reached: {why.lower()}",
+            f"See that its host is up and that no firewall drops TCP to port {port}.",
         )
 
 
-def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) -> str:
+def _own_port(finding: Diagnosis, name: str, host: str, port: int, listens: bool) -> str:
     """Says whether a worker could listen at its own address; only the first one has to."""
     try:
         bind(listening_host(host), port).close()
     except NotThisMachine as error:
         if listens:
-            finding.problems.append(
-                Problem(
-                    f"{name} cannot listen at its address: {error}",
-                    f"Otherwise correct the address of {name} in the cluster.",
-                )
+            finding.wrong(
+                f"{name} cannot listen at its address: {error}",
+                f"Otherwise correct the address of {name} in the cluster.",
             )
         return f"but {host} is not an address of this host (forwarded to it?)"
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             holder = process_at_port(port)
-            finding.problems.append(
-                Problem(
-                    f"port {port} of {name} is in use{f' by {holder}' if holder else ''}",
-                    "End that process, or give this worker another port in the cluster.",
-                )
+            finding.wrong(
+                f"port {port} of {name} is in use{f' by {holder}' if holder else ''}",
+                "End that process, or give this worker another port in the cluster.",
             )
             return "its port is in use"
         return f"its port cannot be bound: {error.strerror}"
     return "its port is free"
 
 
-def _check_loopback(finding: Finding, view: WorkerView) -> None:
+def _check_loopback(finding: Diagnosis, view: WorkerView) -> None:
     """Checks that worker 0 of several hosts does not listen on its loopback: all meet there."""
     hosts = [split_address(address)[0] for address in view.workers]
     others = [host for host in hosts if host != hosts[0]]
@@ -151,13 +136,11 @@ def _check_loopback(finding: Finding, view: WorkerView) -> None:
     except OSError:
         return  # which was told already
     if all(address.startswith("127.") for address in addresses):
-        finding.problems.append(
-            Problem(
-                f"the host {hosts[0]!r} of {view.names[0]} leads to {addresses[0]} here, where no "
-                "other host finds it",
-                f"In /etc/hosts, give {hosts[0]} the address by which other hosts reach this one, "
-                "or write that address in the cluster.",
-            )
+        finding.wrong(
+            f"the host {hosts[0]!r} of {view.names[0]} leads to {addresses[0]} here, where no "
+            "other host finds it",
+            f"In /etc/hosts, give {hosts[0]} the address by which other hosts reach this one, "
+            "or write that address in the cluster.",
         )
 
 

@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+from replicax._src.cli._workers import dies_with_us
 from replicax._src.planning import Exchange, Plan, Tensor, amount, seconds, table
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a script with planned devices instead of those that its strategy asks for. Nothing is computed
 or written. Each of its functions is compiled once, and the report says what it needs on each
 device: memory, communication, time. If it does not fit, it also says which changes would help."""
 
-_EPILOG = """\
+EPILOG = """\
 examples:
   replicax plan train.py --on v5e:16x16           does it fit on 256 TPUs?
   replicax plan train.py --on v5e:4x4 --on v6e:4x4 --on h200:2x8
@@ -39,11 +40,8 @@ _TRIALS: tuple[tuple[str, dict[str, Any]], ...] = (
 _MOST_DOUBLINGS = 12
 
 
-def add_plan_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `replicax plan` to a parser."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = _DESCRIPTION
-    parser.epilog = _EPILOG
     parser.add_argument("script", help="a Python script, unchanged; its arguments follow after --")
     parser.add_argument(
         "--on", action="append", required=True, metavar="HARDWARE", help="such as v5e:16x16"
@@ -108,7 +106,7 @@ class Tried(NamedTuple):
     outcome: Outcome
 
 
-def plan(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
+def run(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
     """Runs `replicax plan`; returns the exit status.
 
     Args:
@@ -166,7 +164,7 @@ class _Follower:
                     },
                     file,
                 )
-            command = [sys.executable, "-m", "replicax._src.cli._planned_script", request]
+            command = dies_with_us(["-m", "replicax._src.cli._planned_script", request])
             try:
                 ended = subprocess.run(
                     command,

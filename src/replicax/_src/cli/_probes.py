@@ -73,7 +73,7 @@ reduce_everywhere(int(sys.argv[1]))
 )
 
 
-class Probe(NamedTuple):
+class ProbeResult(NamedTuple):
     """What came out of a program."""
 
     found: dict[str, Any]
@@ -83,12 +83,12 @@ class Probe(NamedTuple):
     timed_out: bool = False
 
 
-def probe_devices(timeout: float) -> Probe:
+def probe_devices(timeout: float) -> ProbeResult:
     """Lists the devices as JAX sees them, and sums over all of them if there are several."""
     return _run([["-c", _DEVICES, str(MEGABYTES)]], timeout, {})[0]
 
 
-def probe_two_workers(timeout: float) -> Probe:
+def probe_two_workers(timeout: float) -> ProbeResult:
     """Sums over two processes on this host, through JAX's own runtime, on the CPU."""
     address = free_addresses("127.0.0.1", 1)[0]
     programs = [["-c", _TWO_WORKERS, str(MEGABYTES), address, str(rank)] for rank in (0, 1)]
@@ -100,7 +100,7 @@ def probe_two_workers(timeout: float) -> Probe:
 
 def _run(
     programs: Sequence[Sequence[str]], timeout: float, environment: Mapping[str, str]
-) -> list[Probe]:
+) -> list[ProbeResult]:
     """Runs Python programs at the same time; kills them all at the time-out or when one fails."""
     # Files, not pipes: nobody has to read them while the programs run.
     with contextlib.ExitStack() as stack:
@@ -143,7 +143,9 @@ def _wait_for_all(processes: Sequence[subprocess.Popen[bytes]], timeout: float) 
     return False
 
 
-def _result(status: int, files: Sequence[IO[bytes]], timed_out: bool, timeout: float) -> Probe:
+def _result(
+    status: int, files: Sequence[IO[bytes]], timed_out: bool, timeout: float
+) -> ProbeResult:
     output, errors = (_text(each) for each in files)
     found: dict[str, Any] = {}
     for line in output.splitlines():
@@ -154,7 +156,7 @@ def _result(status: int, files: Sequence[IO[bytes]], timed_out: bool, timeout: f
         problem = f"no end after {timeout:g} s"
     elif status:
         problem = _last_line(errors) or how_it_ended(status)
-    return Probe(found, problem, timed_out)
+    return ProbeResult(found, problem, timed_out)
 
 
 def _text(file: IO[bytes]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from replicax._src._errors import DataLossError
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._options import LaunchOptions, Range
+from replicax._src.cli._workers import dies_with_us
 from replicax._src.recording import (
     RECORD_VARIABLE,
     Recorded,
@@ -23,12 +24,12 @@ from replicax._src.recording import (
     write_capsule,
 )
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a recorded step again. The script runs up to the first call of the recorded function, with
 virtual devices for all replicas of all workers. Then the state is restored from the capsule, the
 data is read up to the step, and the step runs. Nothing is written."""
 
-_EPILOG = """\
+EPILOG = """\
 examples:
   replicax replay recording/capsules/step-41327 train.py
   replicax replay recording/capsules/step-41327 train.py --eager       what was not finite first?
@@ -41,11 +42,8 @@ examples:
 Exit status: 0 if the step gave the recorded bits, 1 if it gave others, 2 if it could not run."""
 
 
-def add_replay_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `replicax replay` to a parser."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = _DESCRIPTION
-    parser.epilog = _EPILOG
     parser.add_argument(
         "capsule",
         help="the folder that a trap named; or the folder of a recording, for its last step",
@@ -93,7 +91,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="show the output of the script")
 
 
-def replay(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
+def run(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
     """Runs `replicax replay`; returns the exit status.
 
     Args:
@@ -180,15 +178,16 @@ def _run(recorded: Recorded, request: dict[str, Any], folder: str) -> int:
     devices = 0 if request["here"] else request["devices"] or recorded.layout["devices"]
     environment = _environment(recorded, devices, folder)
     return subprocess.run(
-        _command(request, folder, sys.executable), env=environment, check=False
+        dies_with_us(_command(request, folder)), env=environment, check=False
     ).returncode
 
 
-def _command(request: dict[str, Any], folder: str, *python: str) -> list[str]:
+def _command(request: dict[str, Any], folder: str) -> list[str]:
+    """Writes down what is asked for; returns the arguments of Python that lead there."""
     path = os.path.join(folder, "request.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(request, file)
-    return [*python, "-m", "replicax._src.cli._replayed_script", path]
+    return ["-m", "replicax._src.cli._replayed_script", path]
 
 
 def _with_workers(recorded: Recorded, request: dict[str, Any], folder: str) -> int:

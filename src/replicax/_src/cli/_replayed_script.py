@@ -59,14 +59,14 @@ def main(request_path: str) -> int:
         return _as_worker(request, recorded, temporary)
     devices = jax.local_devices()
     change_files_only_in([temporary, "/dev"])
-    return _Replaying(request, recorded).run(devices, temporary)
+    return _ScriptReplay(request, recorded).run(devices, temporary)
 
 
 def _as_worker(request: dict[str, Any], recorded: Recorded, temporary: str) -> int:
     """Replays as one of the workers of a job, which the script itself joins."""
     worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     change_files_only_in([temporary, "/dev"])
-    status = _Replaying(request, recorded.only(worker), worker).run(None, temporary)
+    status = _ScriptReplay(request, recorded.only(worker), worker).run(None, temporary)
     with open(os.path.join(temporary, f"status-{worker}"), "w", encoding="utf-8") as file:
         file.write(str(status))
     return 0 if status < 2 else status
@@ -91,7 +91,7 @@ def _any_nan(steps: Sequence[Replayed]) -> bool:
     return any(not np.isfinite(each).all() for parts in steps[-1].results for each in parts)
 
 
-class _Replaying:
+class _ScriptReplay:
     """One replay of a script."""
 
     def __init__(self, request: dict[str, Any], recorded: Recorded, worker: int | None = None):
@@ -155,6 +155,8 @@ class _Replaying:
             self._say(heading(self._recorded, self._step, self._request["recording"]))
         replay.measures_changes = self._worker is None
         steps = replay.go_to(self._step)
+        if self._request["eager"]:
+            replay.keep()
         inputs = replay.inputs_of(self._step)
         replay.prepare(self._step)
         examined: Any = None

@@ -6,27 +6,39 @@
 """
 
 import argparse
+import contextlib
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from replicax import __version__
 from replicax._src.cli._arguments import add_launch_options, launch_options
 from replicax._src.cli._doctor import doctor
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._member import Member
-from replicax._src.cli._migrate import add_migrate_options, migrate
 from replicax._src.cli._options import LaunchOptions, Usage
 from replicax._src.cli._ray_node import RayNode
 from replicax._src.cli._succession import Succession
+
+# Loaded when they are asked for: most need JAX, without which commands start ten times faster.
+_OTHERS = {
+    "plan": "tell what a script needs on hardware that you do not have",
+    "replay": "run a recorded step again",
+    "convert": "convert a checkpoint to another format",
+    "migrate": "port programs that use tf.distribute",
+}
+_OF_SCRIPTS = ("plan", "replay")  # whose own arguments follow after `--`
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `replicax <arguments>`. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = _run(arguments)
+        with _ended_by_exception():
+            status = _run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -34,6 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status
+
+
+@contextlib.contextmanager
+def _ended_by_exception() -> Iterator[None]:
+    """Lets signals that end a command end what it has started, too, and remove its folders."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    ours = [each for each in _ENDING_SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: list[str]) -> int:
@@ -48,58 +77,22 @@ def _run(arguments: list[str]) -> int:
         "doctor", help="check devices, versions, network and cluster, and say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
-    planning = commands.add_parser(
-        "plan", help="tell what a script needs on hardware that you do not have"
-    )
-    replaying = commands.add_parser("replay", help="run a recorded step again")
-    converting = commands.add_parser("convert", help="convert a checkpoint to another format")
-    migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
-    add_migrate_options(migrating)
+    others = {name: commands.add_parser(name, help=what) for name, what in _OTHERS.items()}
 
-    match arguments[:1]:
-        case ["launch"]:
-            # Not through `parser`: what follows the script is the script's own.
-            return _launch(launch_options(launching, arguments[1:]), launching)
-        case ["plan"]:
-            return _plan(parser, planning, arguments)
-        case ["replay"]:
-            return _replay(parser, replaying, arguments)
-        case ["convert"]:
-            return _convert(parser, converting, arguments)
-    parsed = parser.parse_args(arguments)
-    return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
-
-
-# These need JAX: the other commands start in a tenth of the time without it.
-
-
-def _plan(
-    parser: argparse.ArgumentParser, planning: argparse.ArgumentParser, arguments: list[str]
-) -> int:
-    from replicax._src.cli._plan import add_plan_options, plan
-
-    add_plan_options(planning)
-    arguments, own = _without_the_scripts_own(arguments)
-    return plan(parser.parse_args(arguments), own)
-
-
-def _replay(
-    parser: argparse.ArgumentParser, replaying: argparse.ArgumentParser, arguments: list[str]
-) -> int:
-    from replicax._src.cli._replay import add_replay_options, replay
-
-    add_replay_options(replaying)
-    arguments, own = _without_the_scripts_own(arguments)
-    return replay(parser.parse_args(arguments), own)
-
-
-def _convert(
-    parser: argparse.ArgumentParser, converting: argparse.ArgumentParser, arguments: list[str]
-) -> int:
-    from replicax._src.cli._convert import add_convert_options, convert
-
-    add_convert_options(converting)
-    return convert(parser.parse_args(arguments))
+    name = arguments[0] if arguments else ""
+    if name == "launch":
+        # Not through `parser`: what follows the script is the script's own.
+        return _launch(launch_options(launching, arguments[1:]), launching)
+    if name not in _OTHERS:
+        return doctor(as_json=parser.parse_args(arguments).json)
+    module = importlib.import_module(f"replicax._src.cli._{name}")
+    others[name].formatter_class = argparse.RawDescriptionHelpFormatter
+    others[name].description, others[name].epilog = module.DESCRIPTION, module.EPILOG
+    module.add_options(others[name])
+    own: list[str] = []
+    if name in _OF_SCRIPTS:
+        arguments, own = _without_the_scripts_own(arguments)
+    return module.run(parser.parse_args(arguments), own)
 
 
 def _without_the_scripts_own(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -14,12 +14,14 @@ import itertools
 import re
 import socket
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from replicax._src._errors import ClusterConfigError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.S)
 # Addresses that nobody has: the way to them is that to any network.
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")
+_DEVICES = Path("/sys/class/net")
 _GET_DEVICE_ADDRESS = 0x8915  # SIOCGIFADDR
 _LONGEST = 300  # a name has 253 characters at most
 _HOST = re.compile(r"[^\s:/@,\[\]]+")
@@ -153,9 +155,13 @@ def _address_towards(address: str) -> str | None:
 
 
 def _addresses_of_devices() -> Iterator[str]:
-    """Yields the IPv4 address of each network device, where the system is Linux."""
+    """Yields the IPv4 address of each network device, where the system is Linux.
+
+    Those of bridges come last: that of containers leads to this host alone.
+    """
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
+        names = [name for _, name in socket.if_nameindex()]
+        for name in sorted(names, key=lambda each: (_DEVICES / each / "bridge").exists()):
             with contextlib.suppress(OSError):  # a device without one
                 found = fcntl.ioctl(probe, _GET_DEVICE_ADDRESS, name.encode().ljust(256, b"\0"))
                 yield socket.inet_ntoa(found[20:24])

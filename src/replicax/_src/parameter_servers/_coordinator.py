@@ -175,7 +175,7 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         with self._packing:
             number, code, kept = self._code_of(fn, what)
         given = (tuple(args or ()), dict(kwargs or {}))
-        kept = list(kept)
+        kept = [fn, *kept]
         arguments = packed(given, self._strategy_id, f"What the function {name!r} is given", kept)
         token = f"{self._run_id}-{next(self._tokens)}"
         self._dispatcher.put(Closure(token, number, code, arguments, value, kept))

@@ -77,6 +77,8 @@ class _Lane:
         self.actor = actor
         self.lock = threading.RLock()
         self.known: set[int] = set()  # the functions that it has
+        self.gone: collections.deque[int] = collections.deque()  # objects that it is to forget
+        numbers.tell(self.gone)
         self.is_down = False  # lost, and being started again
         self.is_gone = False  # for long
         self.made = 0  # values of its own, of those that all workers are to have
@@ -407,6 +409,11 @@ class Dispatcher:
         """Sends functions to a worker. Returns how they ended, and where large results are."""
         lives = list(self._view.servers.lives)
         with lane.lock:
+            gone = [lane.gone.popleft() for _ in range(len(lane.gone))]
+            lane.known.difference_update(gone)
+            for number in gone:
+                self._seconds.pop(number, None)
+                self._limit.forget(number)
             for number, code in self._makers[lane.made :]:
                 ray.get(lane.actor.create.remote(number, code, lives))
                 lane.made += 1
@@ -418,7 +425,7 @@ class Dispatcher:
                 calls.append(
                     Call(closure.token, closure.function, code, arguments, closure.optimizers)
                 )
-            outcomes, large = lane.actor.run.options(num_returns=2).remote(calls, lives)
+            outcomes, large = lane.actor.run.options(num_returns=2).remote(calls, lives, gone)
         return ray.get(outcomes, timeout=self.function_timeout), large
 
     def _revive(self, lane: _Lane, lives: int) -> None:

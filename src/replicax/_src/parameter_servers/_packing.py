@@ -6,6 +6,7 @@ Each process that has to do with a strategy has a `Place`, where references lead
 from __future__ import annotations
 
 import abc
+import collections
 import functools
 import io
 import itertools
@@ -116,6 +117,7 @@ class _Numbers:
         self._next = itertools.count()
         self._known: dict[tuple[int, int], tuple[Any, object, int]] = {}
         self._objects: dict[int, Any] = {}  # references, by number
+        self._listeners: list[weakref.ref[collections.deque[int]]] = []
         self._lock = threading.Lock()
 
     def of(self, value: object) -> int:
@@ -132,6 +134,9 @@ class _Numbers:
             def forget(_: object) -> None:
                 self._known.pop(key, None)
                 self._objects.pop(number, None)
+                for listener in self._listeners:
+                    if (gone := listener()) is not None:
+                        gone.append(number)
 
             try:
                 reference: Any = weakref.ref(owner, forget)
@@ -140,6 +145,11 @@ class _Numbers:
             self._known[key] = (reference, function, number)
             self._objects[number] = reference
             return number
+
+    def tell(self, gone: collections.deque[int]) -> None:
+        """Adds the numbers of objects that are gone to a queue, from now on."""
+        there = [each for each in self._listeners if each() is not None]
+        self._listeners = [*there, weakref.ref(gone)]
 
     def find(self, number: int) -> Any:
         """Returns the object with a number; None if it is gone."""

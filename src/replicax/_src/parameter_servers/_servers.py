@@ -138,16 +138,21 @@ class Servers:
     ) -> Exception:
         """Returns why servers did not answer: that of one that has ended, before all others."""
         silent: list[int] = []
+        gone: ServerGoneError | None = None
+        # All are looked at: of an error that nobody has seen Ray tells the user itself.
         for server, ref in refs.items():
             try:
                 ray.get(ref, timeout=0)
-            except lost_errors(ray) as gone:
-                return ServerGoneError(server, lives[server], str(gone).partition("\n")[0])
+            except lost_errors(ray) as lost:
+                reason = str(lost).partition("\n")[0]
+                gone = gone or ServerGoneError(server, lives[server], reason)
             except ray.exceptions.GetTimeoutError:
                 silent.append(server)
             except LostError as lost:
                 cause: Any = getattr(lost, "cause", lost)
                 error = LostError(cause.server, cause.keys)
+        if gone is not None:
+            return gone
         if not isinstance(error, ray.exceptions.GetTimeoutError):
             return error
         names = ", ".join(map(str, silent))

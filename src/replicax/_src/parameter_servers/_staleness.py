@@ -65,6 +65,10 @@ class StalenessLimit:
         """Called when a function has made so many updates."""
         self._usual[function] = max(updates, self._usual.get(function, 1))
 
+    def forget(self, function: int) -> None:
+        """Called when a function is gone."""
+        self._usual.pop(function, None)
+
     def end(self, token: str) -> None:
         """Called when a call has ended, or its worker was lost, perhaps after its updates."""
         ended = self._running.pop(token)

@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import jax
@@ -136,16 +136,22 @@ class Worker(Place):
 
     # ------------------------------------------------------------------ functions
 
-    def run(self, calls: list[Call], lives: list[int]) -> tuple[list[Outcome], list[Any]]:
+    def run(
+        self, calls: list[Call], lives: list[int], gone: Sequence[int]
+    ) -> tuple[list[Outcome], list[Any]]:
         """Runs functions, one after the other, until one does not end well.
 
         Args:
           calls: the functions.
           lives: how often each server was started again.
+          gone: the numbers of functions that the coordinator's program has no more.
 
         Returns:
           How each of them ended, and those of their results that are large.
         """
+        for number in gone:
+            for known in (self._functions, self._habits, self._compiled):
+                known.pop(number, None)
         large: list[Any] = []
         outcomes: list[Outcome] = []
         view = self._view

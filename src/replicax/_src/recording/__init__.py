@@ -5,9 +5,9 @@ from replicax._src.recording._as_python import Watch as Watch
 from replicax._src.recording._as_python import in_words as in_words
 from replicax._src.recording._by_argument import RECORD_VARIABLE as RECORD_VARIABLE
 from replicax._src.recording._by_argument import record_by_argument as record_by_argument
-from replicax._src.recording._capsule import Recorded as Recorded
 from replicax._src.recording._capsule import last_step_of as last_step_of
 from replicax._src.recording._capsule import write_capsule as write_capsule
+from replicax._src.recording._compared import Replayed as Replayed
 from replicax._src.recording._comparison import Values as Values
 from replicax._src.recording._comparison import differences as differences
 from replicax._src.recording._comparison import said as said
@@ -17,10 +17,10 @@ from replicax._src.recording._origins import Examination as Examination
 from replicax._src.recording._origins import Origin as Origin
 from replicax._src.recording._origins import examine as examine
 from replicax._src.recording._probe import gradients_in as gradients_in
+from replicax._src.recording._recorded import Recorded as Recorded
 from replicax._src.recording._recorder import LIMIT as LIMIT
 from replicax._src.recording._recorder import Recorder as Recorder
 from replicax._src.recording._replay import Replay as Replay
-from replicax._src.recording._replay import Replayed as Replayed
 from replicax._src.recording._replay import values_of as values_of
 from replicax._src.recording._report import changes_of as changes_of
 from replicax._src.recording._report import contents_of as contents_of

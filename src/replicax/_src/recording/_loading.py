@@ -11,9 +11,10 @@ import numpy as np
 
 from replicax._src.checkpoints import Checkpoint, CheckpointManager
 from replicax._src.functions import Function, Proceed, as_function, observe
-from replicax._src.recording._capsule import Recorded
+from replicax._src.recording._compared import Replayed, recorded_results
 from replicax._src.recording._probe import Probe, gradients_in, strategy_of
-from replicax._src.recording._replay import Replay, Replayed, recorded_results, values_of
+from replicax._src.recording._recorded import Recorded
+from replicax._src.recording._replay import Replay, values_of
 from replicax._src.recording._report import contents_of, heading
 from replicax._src.recording._traps import Traps
 from replicax._src.variable import Variable

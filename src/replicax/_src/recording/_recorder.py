@@ -66,7 +66,7 @@ from replicax._src.recording._ring import (
 )
 from replicax._src.recording._session import replaying_now
 from replicax._src.recording._traps import Finding, Traps
-from replicax._src.recording._writer import Call, small_results, write_all
+from replicax._src.recording._writer import RecordedCall, small_results, write_all
 from replicax._src.variable import Variable, write_watchers
 
 LIMIT = 256 << 20
@@ -313,7 +313,7 @@ class Recorder:
         outside = self._outside.values()
         if self._outside.left_out:
             self._tell_of_large_values()
-        call = Call(step, states, structure, inputs, time.perf_counter(), outside=outside)
+        call = RecordedCall(step, states, structure, inputs, time.perf_counter(), outside=outside)
         try:
             result, call.figures = self._probe.carried_out(proceed, body, args, kwargs)
         except BaseException as error:
@@ -377,7 +377,7 @@ class Recorder:
 
     # ------------------------------------------------------------------ in the thread that writes
 
-    def _put(self, what: Call | dict[str, Any] | Exception) -> None:
+    def _put(self, what: RecordedCall | dict[str, Any] | Exception) -> None:
         if self._writer is None:
             self._writer = threading.Thread(
                 target=write_all,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from replicax._src.checkpoints import list_variables
-from replicax._src.recording._capsule import Recorded
-from replicax._src.recording._replay import Replayed
+from replicax._src.recording._compared import Replayed
+from replicax._src.recording._recorded import Recorded
 from replicax._src.recording._ring import DESCRIPTION
 
 _SHOWN = 8  # steps

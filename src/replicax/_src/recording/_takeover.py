@@ -11,9 +11,9 @@ from replicax._src._errors import DataLossError
 from replicax._src.checkpoints import Checkpoint
 from replicax._src.data import delivery_watchers
 from replicax._src.functions import Function, Proceed, observe
-from replicax._src.recording._capsule import Recorded
 from replicax._src.recording._inputs import Elements
 from replicax._src.recording._probe import Probe
+from replicax._src.recording._recorded import Recorded
 from replicax._src.recording._replay import Replay
 from replicax._src.recording._session import replaying
 from replicax._src.values import is_leaf

@@ -25,7 +25,7 @@ _MOST_RESULTS, _LARGEST_RESULT = 16, 64  # leaves of what a step returns, and it
 
 
 @dataclasses.dataclass
-class Call:
+class RecordedCall:
     """One call of the function, on its way to the disk."""
 
     step: int
@@ -73,7 +73,7 @@ def write_all(
                     "and its steps from here on cannot be replayed.",
                     line,
                 )
-                if has_traps and isinstance(call, Call):  # they need no disk
+                if has_traps and isinstance(call, RecordedCall):  # they need no disk
                     done_at = _write(call, ring, probe, findings, rows, done_at, line)
                     continue
             except Exception:  # also where warnings are errors
@@ -91,7 +91,7 @@ def _discard(waiting: queue.SimpleQueue[Any]) -> None:
 
 
 def _write(
-    call: Call,
+    call: RecordedCall,
     ring: Ring,
     probe: Probe,
     findings: queue.SimpleQueue[Finding],

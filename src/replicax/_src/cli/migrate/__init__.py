@@ -2,7 +2,8 @@
 
     source -> names, objects (what is what) -> reader (what is used) -> port (what becomes of it)
 
-The table of names is `_table.py`, which `_lookup.py` reads; changes are collected in `_edits.py`.
+`_lookup.py` reads three tables (`_table.py`, `_calls_table.py`, `_objects_table.py`); changes are
+collected in `_edits.py`.
 """
 
 from replicax._src.cli.migrate._port import Ported as Ported

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO, final
 
-from replicax._src.cli._log import is_coloured
+from replicax._src.cli._log import painter
 from replicax._src.cli.migrate import _report
 from replicax._src.cli.migrate._files import python_files, write_whole
 from replicax._src.cli.migrate._notebooks import Notebook
@@ -34,12 +34,8 @@ def run(
     """
     out: TextIO = to or sys.stdout
     err: TextIO = errors_to or sys.stderr
-    coloured = not as_json and is_coloured(out)
-
-    def paint(code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if coloured else text
-
-    unreadable: list[_Unreadable] = []
+    paint = painter(out, plainly=as_json)
+    unreadable: list[_NotPorted] = []
     results = _results(paths, write, unreadable)
     if write:  # whoever reads the report may stop reading; the files are all written
         results = iter(list(results))
@@ -74,7 +70,7 @@ def run(
 
 
 @final
-class _Unreadable(NamedTuple):
+class _NotPorted(NamedTuple):
     """A file that could not be read, ported or written, and why."""
 
     path: str
@@ -82,7 +78,7 @@ class _Unreadable(NamedTuple):
     error: str
 
     @classmethod
-    def of(cls, path: Path | str, error: Exception) -> "_Unreadable":
+    def of(cls, path: Path | str, error: Exception) -> "_NotPorted":
         if isinstance(error, Unreadable):
             return cls(str(path), error.line, str(error))
         if isinstance(error, OSError):
@@ -94,19 +90,19 @@ class _Unreadable(NamedTuple):
 
 
 def _results(
-    paths: Sequence[str], write: bool, unreadable: list[_Unreadable]
+    paths: Sequence[str], write: bool, unreadable: list[_NotPorted]
 ) -> Iterator[tuple[str, Ported | None]]:
     """Yields each file once, with what it becomes; None if it has nothing of TensorFlow."""
 
     def complain(error: OSError) -> None:
-        unreadable.append(_Unreadable.of(error.filename, error))
+        unreadable.append(_NotPorted.of(error.filename, error))
 
     seen: set[Path] = set()
     for name in paths:
         try:
             files = list(python_files(name, complain))
         except OSError as error:
-            unreadable.append(_Unreadable.of(name or '""', error))
+            unreadable.append(_NotPorted.of(name or '""', error))
             continue
         for path in files:
             if (real := path.resolve()) in seen:
@@ -119,7 +115,7 @@ def _results(
                 else:
                     results = {str(path): _ported(path, content, write)}
             except Exception as error:  # of whatever kind: other files are to be done all the same
-                unreadable.append(_Unreadable.of(path, error))
+                unreadable.append(_NotPorted.of(path, error))
             else:
                 yield from results.items()
 
@@ -134,7 +130,7 @@ def _ported(path: Path, content: bytes, write: bool) -> Ported | None:
 
 
 def _ported_notebook(
-    path: Path, content: bytes, write: bool, unreadable: list[_Unreadable]
+    path: Path, content: bytes, write: bool, unreadable: list[_NotPorted]
 ) -> dict[str, Ported]:
     """Ports a notebook, and the files that its cells write: "a.ipynb: model.py, cell 3"."""
     notebook = Notebook(content)
@@ -145,7 +141,7 @@ def _ported_notebook(
             try:
                 files[name] = port(text.encode())
             except Unreadable as error:  # a part of a file, say: the cell stays
-                unreadable.append(_Unreadable.of(f"{path}: {name}", error))
+                unreadable.append(_NotPorted.of(f"{path}: {name}", error))
     if write and any(each.new != each.old for each in [program, *files.values()]):
         texts = {name: each.new for name, each in files.items()}
         write_whole(path, notebook.with_programs(program.new, texts))

@@ -1,5 +1,6 @@
 """What becomes of the imports of TensorFlow, and where those of replicax and JAX go."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import final
 
@@ -12,20 +13,12 @@ from replicax._src.cli.migrate._names import Names, dotted, imported, table_name
 from replicax._src.cli.migrate._source import Source
 
 # By what name a module is imported where the file has no name for it yet; the first that is free.
-_LOCAL_NAMES = {
+_LOCAL_NAMES = {module: (local,) for local, module in MODULES.items()} | {
     "absl.app": ("app", "absl_app"),
     "absl.flags": ("flags", "absl_flags"),
-    "absl.logging": ("absl_logging",),
-    "glob": ("glob",),
-    "jax": ("jax",),
     "jax.numpy": ("jnp", "jax_numpy"),
-    "keras": ("keras",),
-    "logging": ("logging",),
     "numpy": ("np", "numpy"),
-    "optax": ("optax",),
-    "os": ("os",),
     "replicax": ("rx", "replicax"),
-    "shutil": ("shutil",),
 }
 
 # Before Keras is imported, which looks for it then.
@@ -110,6 +103,10 @@ class ImportStatement:
         self._edits = edits
         self._new: dict[cst.ImportAlias, str] = {}
         self._gone: set[cst.ImportAlias] = set()
+        # Parts may import the same more than once: `import a, b, a`.
+        self._alike: dict[str, list[cst.ImportAlias]] = defaultdict(list)
+        for alias in self.aliases:
+            self._alike[self._code(alias)].append(alias)
         self._new_module = ""
 
     @property
@@ -120,11 +117,9 @@ class ImportStatement:
     @property
     def is_global(self) -> bool:
         """Whether the whole file sees what it imports, when it runs."""
-        at = self._source.parent(self.node)
-        while at is not None:
+        for at in self._source.outwards(self.node):
             if isinstance(at, cst.If) and (dotted(at.test) or "").endswith("TYPE_CHECKING"):
                 return False
-            at = self._source.parent(at)
         return isinstance(self._source.scope(self.node), GlobalScope)
 
     @property
@@ -143,15 +138,11 @@ class ImportStatement:
 
     def rebind(self, alias: cst.ImportAlias, new: str) -> None:
         """Imports something else under the same name: `from replicax import data`."""
-        self._new.update(dict.fromkeys(self._alike(alias), new))
+        self._new.update(dict.fromkeys(self._alike[self._code(alias)], new))
 
     def drop(self, alias: cst.ImportAlias) -> None:
         """Leaves out a part that nobody needs."""
-        self._gone.update(self._alike(alias))
-
-    def _alike(self, alias: cst.ImportAlias) -> list[cst.ImportAlias]:
-        """Returns the parts that import the same, more than once: `import a, b, a`."""
-        return [each for each in self.aliases if self._code(each) == self._code(alias)]
+        self._gone.update(self._alike[self._code(alias)])
 
     def imports_keras(self, modules: list[str]) -> bool:
         """Returns whether it does so once it is written, with imports of `modules`."""
@@ -167,10 +158,7 @@ class ImportStatement:
     @property
     def is_in_branch(self) -> bool:
         """Whether another import may run in its place: it stands under an `if`."""
-        at: cst.CSTNode | None = self.node
-        while at is not None and not isinstance(at, cst.If):
-            at = self._source.parent(at)
-        return at is not None
+        return self._source.around(self.node, cst.If) is not None
 
     def set_backend(self, has_os: bool) -> None:
         """Puts before it what tells Keras to run on JAX; `os` may be imported above."""

@@ -15,25 +15,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
 from replicax._src._old_names import OLD_NAMES, OldName
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _calls_table, _objects_table, _table
+from replicax._src.cli.migrate._rows import pairs
 from replicax._src.cli.migrate._verdict import Verdict
 
 # What the first part of a name stands for.
-MODULES = {
-    "absl_app": "absl.app",
-    "absl_flags": "absl.flags",
-    "absl_logging": "absl.logging",
-    "glob": "glob",
-    "jax": "jax",
-    "jnp": "jax.numpy",
-    "keras": "keras",
-    "logging": "logging",
-    "np": "numpy",
-    "optax": "optax",
-    "os": "os",
-    "rx": "replicax",
-    "shutil": "shutil",
-}
+MODULES = dict(
+    pairs("""
+    absl_NAME -> absl.NAME | app flags logging; jnp -> jax.numpy; np -> numpy; rx -> replicax;
+    NAME -> NAME | glob jax keras logging optax os shutil;
+    """)
+)
 
 # Other places where TensorFlow has, or had, the same names.
 _OTHER_PLACES = {
@@ -89,12 +81,7 @@ def _entries() -> Iterator[tuple[str, Entry]]:
     def changes(new: str) -> Entry:
         return Entry(Verdict.CHANGES, new)
 
-    for table, verdict in (
-        (_table.THOUGHT, Verdict.THOUGHT),
-        (_table.UNSUPPORTED, Verdict.UNSUPPORTED),
-    ):
-        for name, advice in table.items():
-            yield name, Entry(verdict, advice=advice)
+    yield from _by_hand(_table.THOUGHT, _table.UNSUPPORTED).items()
     yield from ((name, changes(new)) for name, new in _table.RENAMED.items())
     for name in _table.DTYPES.split():
         yield f"tf.{name}", changes(f"jnp.{name}")
@@ -102,16 +89,16 @@ def _entries() -> Iterator[tuple[str, Entry]]:
         if row.old.startswith("rx.") and row.new.startswith("rx."):
             yield f"tf{row.old[2:]}", changes(row.new)
 
-    for name, new in _table.MATHS.items():
-        entry = Entry(Verdict.THOUGHT, new, _table.OTHERWISE_IN_JAX.get(name, ""))
+    for name, new in _calls_table.MATHS.items():
+        entry = Entry(Verdict.THOUGHT, new, _calls_table.OTHERWISE_IN_JAX.get(name, ""))
         yield f"tf.{name}", entry
         if "." not in name:
             yield f"tf.math.{name}", entry
-    for name, _, new in reversed(list(call_lines(_table.CALLS))):  # the first form counts
+    for name, _, new in reversed(list(call_lines(_calls_table.CALLS))):  # the first form counts
         function = "jnp.asarray" if new.startswith("cast(") else function_of(new)
         said = _table.THOUGHT.get(f"tf.{name.rpartition('.')[2]}", "" if function else new)
         yield name, Entry(Verdict.THOUGHT, "" if said else function, said)
-    for name, new in _table.OLD_OPTIMIZERS.items():
+    for name, new in _calls_table.OLD_OPTIMIZERS.items():
         yield f"tf.train.{name}", Entry(Verdict.THOUGHT, f"rx.Optimizer({new}(...))")
     for place in ("keras.losses", "keras.metrics"):
         for name, new in _table.SHORT_LOSSES.items():
@@ -120,10 +107,17 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                 yield f"tf.{place}.{name.upper()}", changes(f"{place}.{new}")
 
 
+def _by_hand(thought: dict[str, str], unsupported: dict[str, str]) -> dict[str, Entry]:
+    return {
+        name: Entry(verdict, advice=advice)
+        for verdict, table in ((Verdict.THOUGHT, thought), (Verdict.UNSUPPORTED, unsupported))
+        for name, advice in table.items()
+    }
+
+
 def call_lines(table: str) -> Iterator[tuple[str, str, str]]:
     """Yields the names whose calls are rewritten, their parameters, and the new expression."""
-    for row in " ".join(table.split()).strip("; ").split(";"):
-        old, _, new = row.strip().partition(" -> ")
+    for old, new in pairs(table):
         name, _, parameters = old.removesuffix(")").partition("(")
         arguments = "" if parameters == "*" else parameters
         new = new or f"jnp.{name}({arguments})"
@@ -147,6 +141,7 @@ def _old_rows() -> Iterator[OldName]:
     return (row for rows in OLD_NAMES.values() for row in rows)
 
 
+@functools.cache
 def lookup(name: str) -> Match:
     """Finds the longest part of a dotted name that is in the table."""
     forms = other_names(name)
@@ -238,21 +233,13 @@ def _without_last(name: str, count: int) -> str:
 @functools.cache
 def methods() -> dict[str, Entry]:
     """Returns what is said of methods, as `Strategy.run`."""
-    found = {
-        **{
-            name: Entry(Verdict.THOUGHT, advice=said)
-            for name, said in _table.THOUGHT_METHODS.items()
-        },
-        **{
-            name: Entry(Verdict.UNSUPPORTED, advice=said)
-            for name, said in _table.UNSUPPORTED_METHODS.items()
-        },
-        **{name: Entry(Verdict.CHANGES, new) for name, new in _table.RENAMED_METHODS.items()},
-        **{f"{owner}()": Entry(Verdict.SAME) for owner in _table.CALLED.split()},
-    }
+    found = _by_hand(_objects_table.THOUGHT_METHODS, _objects_table.UNSUPPORTED_METHODS)
+    for name, new in _objects_table.RENAMED_METHODS.items():
+        found[name] = Entry(Verdict.CHANGES, new)
+    found |= {f"{owner}()": Entry(Verdict.SAME) for owner in _objects_table.CALLED.split()}
     for row in _old_rows():
         owner, _, method = row.old.rpartition(".")
-        if owner not in _table.CLASSES:
+        if owner not in _objects_table.CLASSES:
             continue
         written = f"{row.note} {row.line}".strip()
         is_name = row.new.startswith(("rx.data.", f"{owner}."))
@@ -271,7 +258,7 @@ def lookup_method(owner: str, method: str) -> Entry | None:
         return methods().get(f"{owner}()")
     if entry := methods().get(f"{owner}.{method}"):
         return entry
-    if owner in _table.CLASSES and _has(_table.CLASSES[owner], method):
+    if owner in _objects_table.CLASSES and _has(_objects_table.CLASSES[owner], method):
         return Entry(Verdict.SAME)
     return methods().get(f"{owner}.*")
 

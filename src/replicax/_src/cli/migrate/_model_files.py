@@ -6,7 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from replicax._src.cli.migrate._edits import Edits
-from replicax._src.cli.migrate._source import Source, dotted
+from replicax._src.cli.migrate._source import Source, dotted, found_in
 
 _WHOLE = (".keras", ".h5", ".hdf5")
 _WEIGHTS = ".weights.h5"
@@ -66,8 +66,8 @@ class FileName:
     def _names_of_saved_weights(self) -> set[str]:
         saving = m.Call(m.Attribute(attr=m.Name("save_weights")) | m.Name("ModelCheckpoint"))
         saving |= m.Call(m.Attribute(attr=m.Name("ModelCheckpoint")))
-        calls = [each for each in m.findall(self._source.module, saving)]
-        found = [_last_text(_path(each, 0)) for each in calls if isinstance(each, cst.Call)]
+        calls = found_in(self._source.module, cst.Call, saving)
+        found = [_last_text(_path(each, 0)) for each in calls]
         return {_text(each) for each in found if each is not None}
 
 

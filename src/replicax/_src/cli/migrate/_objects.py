@@ -11,7 +11,7 @@ import libcst.matchers as m
 from libcst.metadata import Assignment
 
 from replicax._src._typing import override
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _objects_table
 from replicax._src.cli.migrate._lookup import lookup, other_names
 from replicax._src.cli.migrate._names import Names, assigned_in
 from replicax._src.cli.migrate._source import Source, dotted
@@ -69,7 +69,9 @@ class Objects:
             return self._of_call(node)
         if isinstance(node, cst.Attribute):
             owner = self.what_is(node.value)
-            given = _table.METHOD_RETURNS.get(f"{owner}.{node.attr.value}") if owner else None
+            given = (
+                _objects_table.METHOD_RETURNS.get(f"{owner}.{node.attr.value}") if owner else None
+            )
             if given or owner:
                 return given
             values = self._attribute_values.get(node.attr.value, [])
@@ -77,7 +79,7 @@ class Objects:
                 return self._all_of(values) or "Shape"
             return self._all_of(values) or self._called(node.attr.value)
         if isinstance(node, cst.Subscript):
-            return _table.ITEMS.get(self.what_is(node.value) or "")
+            return _objects_table.ITEMS.get(self.what_is(node.value) or "")
         if isinstance(node, cst.List | cst.Tuple):
             kinds = {self.what_is(each.value) for each in node.elements}
             return "Variables" if kinds == {"Variable"} else None
@@ -99,9 +101,9 @@ class Objects:
         if isinstance(node.func, cst.Attribute):
             owner = self.what_is(node.func.value)
             method = node.func.attr.value
-            owner = owner or _table.TELLING.get(method)
-            specific = _table.METHOD_RETURNS.get(f"{owner}.{method}")
-            return specific or _table.METHOD_RETURNS.get(f"{owner}.*")
+            owner = owner or _objects_table.TELLING.get(method)
+            specific = _objects_table.METHOD_RETURNS.get(f"{owner}.{method}")
+            return specific or _objects_table.METHOD_RETURNS.get(f"{owner}.*")
         if isinstance(node.func, cst.Name):
             for assignment in self._names.assignments(node.func):
                 function = getattr(assignment, "node", None)
@@ -196,12 +198,12 @@ def _returned_by(name: str) -> str | None:
     new = match.entry.new if name.startswith("tf.") else ""
     rest = name[len(match.name) :] if new else ""
     for each in [*([f"{new}{rest}"] if new else []), *other_names(name)]:
-        if each in _table.RETURNS:
-            return _table.RETURNS[each]
+        if each in _objects_table.RETURNS:
+            return _objects_table.RETURNS[each]
         while "." in each:
             each = each.rpartition(".")[0]
-            if f"{each}.*" in _table.RETURNS:
-                return _table.RETURNS[f"{each}.*"]
+            if f"{each}.*" in _objects_table.RETURNS:
+                return _objects_table.RETURNS[f"{each}.*"]
     return None
 
 

@@ -16,6 +16,12 @@ import libcst as cst
 import libcst.matchers as m
 
 from replicax._src.cli.migrate import _calls, _rewrites
+from replicax._src.cli.migrate._calls_table import (
+    ACTIVATIONS,
+    DECORATORS,
+    GIVE_TUPLES,
+    OWN_OPTIMIZERS,
+)
 from replicax._src.cli.migrate._edits import Edits
 from replicax._src.cli.migrate._imports import (
     ImportStatement,
@@ -39,17 +45,10 @@ from replicax._src.cli.migrate._lookup import (
 )
 from replicax._src.cli.migrate._names import Binding, Names, imported, table_name
 from replicax._src.cli.migrate._notes import Notes
+from replicax._src.cli.migrate._objects_table import CLASSES, TELLING
 from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
 from replicax._src.cli.migrate._rewrites import Library, Refused, Rewrite, name_in
 from replicax._src.cli.migrate._source import Source, dotted
-from replicax._src.cli.migrate._table import (
-    ACTIVATIONS,
-    CLASSES,
-    DECORATORS,
-    GIVE_TUPLES,
-    OWN_OPTIMIZERS,
-    TELLING,
-)
 from replicax._src.cli.migrate._tapes import Tapes
 from replicax._src.cli.migrate._train_ops import TrainOps
 from replicax._src.cli.migrate._turned import Turned
@@ -112,6 +111,7 @@ class _Port:
         self._tapes = Tapes(source)
         self._train_ops = TrainOps(source)
         self._rewrites: dict[Use, Rewrite | Refused | None] = {}
+        self._rebound: dict[Binding, bool] = {}
         self._going: set[Use] = set()
         self._written: set[cst.With] = set()
         self._needed_by_methods: set[str] = set()
@@ -227,6 +227,11 @@ class _Port:
 
     def _rebinds(self, binding: Binding) -> bool:
         """Returns whether a line that names something can name ours, for all of its uses."""
+        if binding not in self._rebound:
+            self._rebound[binding] = self._can_be_rebound(binding)
+        return self._rebound[binding]
+
+    def _can_be_rebound(self, binding: Binding) -> bool:
         match = lookup(binding.target)
         new = _whole_new_name(binding.target)
         if new is None or match.entry.verdict is not Verdict.CHANGES or binding in self._fixed:

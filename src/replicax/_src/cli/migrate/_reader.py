@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -12,11 +13,11 @@ import libcst.matchers as m
 from libcst.metadata import GlobalScope
 
 from replicax._src._typing import override
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _calls_table, _objects_table
 from replicax._src.cli.migrate._lookup import Entry, Match, is_remark_on_all, lookup, lookup_method
 from replicax._src.cli.migrate._names import Binding, Names, Resolved, assigned_in, table_name
 from replicax._src.cli.migrate._objects import Definitions, Objects
-from replicax._src.cli.migrate._source import Source, dotted
+from replicax._src.cli.migrate._source import Source, dotted, found_in
 from replicax._src.cli.migrate._verdict import MARK, Verdict
 
 # What has variables of Keras.
@@ -139,17 +140,10 @@ class Reader(cst.CSTVisitor):
             self.cluster_variables.append(node)
         if node.value.strip("'\"") == "KERAS_BACKEND":
             self.backend_line = min(self.backend_line, self._source.start(node)[0])
-            statement = self._source.parent(node)
-            while statement is not None and not isinstance(statement, cst.BaseSmallStatement):
-                statement = self._source.parent(statement)
+            statement = self._source.around(node, cst.BaseSmallStatement)
             if isinstance(statement, cst.Assign | cst.Expr):
-                words = m.findall(statement.value, m.SimpleString())
-                self.backends += (
-                    each
-                    for each in words
-                    if isinstance(each, cst.SimpleString)
-                    and each.value.strip("'\"") == "tensorflow"
-                )
+                words = found_in(statement.value, cst.SimpleString)
+                self.backends += (e for e in words if e.value.strip("'\"") == "tensorflow")
 
     @override
     def visit_Comment(self, node: cst.Comment) -> None:
@@ -187,8 +181,8 @@ class Reader(cst.CSTVisitor):
             node, m.Subscript(m.Name("Literal") | m.Attribute(attr=m.Name("Literal")))
         )
         no_names = {each for literal in literals for each in m.findall(literal, m.SimpleString())}
-        strings = (each for each in m.findall(node, m.SimpleString()) if each not in no_names)
-        self.annotations += (each for each in strings if isinstance(each, cst.SimpleString))
+        strings = found_in(node, cst.SimpleString)
+        self.annotations += (each for each in strings if each not in no_names)
 
     @override
     def visit_Name(self, node: cst.Name) -> None:
@@ -261,7 +255,7 @@ class Reader(cst.CSTVisitor):
             return
         if method in ("apply_gradients", "build") and call is not None:
             self.trains_own_variables |= any(map(self._is_own_variable, call.args))
-        likely = owner or _table.TELLING.get(method) or self._likely.what_is(node.value)
+        likely = owner or _objects_table.TELLING.get(method) or self._likely.what_is(node.value)
         is_guess = likely in _BESIDE_TENSORFLOW and (owner is None or likely in ("Shape", "Tensor"))
         entry = lookup_method(likely, method) if likely else None
         if likely is None or entry is None:
@@ -277,12 +271,8 @@ class Reader(cst.CSTVisitor):
 
     def _is_own_variable(self, argument: cst.Arg) -> bool:
         """Returns whether an argument is a `tf.Variable`, or has some: zip(gradients, [w])."""
-        names = m.findall(argument.value, m.Name() | m.Attribute())
-        kinds = {
-            self._certain.what_is(each)
-            for each in names
-            if isinstance(each, cst.Name | cst.Attribute)
-        }
+        names = (found_in(argument.value, each) for each in (cst.Name, cst.Attribute))
+        kinds = {self._certain.what_is(each) for each in itertools.chain(*names)}
         return not kinds.isdisjoint(("Variable", "Variables"))
 
     def _take_function(self, node: cst.BaseExpression) -> None:
@@ -314,8 +304,7 @@ class Reader(cst.CSTVisitor):
     def _find_helpers(self, original_node: cst.Module) -> None:
         """Finds helpers of functions of data sets: what only such functions call."""
         calls: dict[cst.FunctionDef, list[cst.Call]] = {}
-        for call in m.findall(original_node, m.Call()):
-            assert isinstance(call, cst.Call)
+        for call in found_in(original_node, cst.Call):
             for function in self._functions_behind(call.func):
                 calls.setdefault(function, []).append(call)
         count = -1
@@ -329,25 +318,20 @@ class Reader(cst.CSTVisitor):
 
     def is_in_map_function(self, node: cst.CSTNode) -> bool:
         """Returns whether a node is in a function that a data set calls."""
-        at: cst.CSTNode | None = node
-        while at is not None and at not in self.map_functions:
-            at = self._source.parent(at)
-        return at is not None
+        return not self.map_functions.isdisjoint(self._source.outwards(node))
 
     def is_of_keras_class(self, node: cst.CSTNode) -> bool:
         """Returns whether a node gives something to `self`, in a class that is one of Keras."""
         statement = self._source.parent(self._source.parent(node) or node)
         target = _only_target(statement) if isinstance(statement, cst.Assign) else None
-        at: cst.CSTNode | None = node
-        while at is not None and not isinstance(at, cst.ClassDef):
-            at = self._source.parent(at)
+        owner = self._source.around(node, cst.ClassDef)
         return (
-            isinstance(at, cst.ClassDef)
+            owner is not None
             and m.matches(target or node, m.Attribute(m.Name("self")))
             and any(
                 (resolved := self._names.resolve(base.value)) is not None
                 and _MODELS.match(resolved.name) is not None
-                for base in at.bases
+                for base in owner.bases
             )
         )
 
@@ -419,9 +403,8 @@ class Reader(cst.CSTVisitor):
     @functools.cached_property
     def _own_methods(self) -> set[str]:
         """The methods of all classes of the file."""
-        classes = m.findall(self._source.module, m.ClassDef())
-        found = [name for each in classes for name in m.findall(each, m.FunctionDef())]
-        return {each.name.value for each in found if isinstance(each, cst.FunctionDef)}
+        classes = found_in(self._source.module, cst.ClassDef)
+        return {own.name.value for each in classes for own in found_in(each, cst.FunctionDef)}
 
     def _classes_of(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
         """Returns the classes of the file that an object may be of."""
@@ -474,7 +457,7 @@ class Reader(cst.CSTVisitor):
         if isinstance(parent, cst.Arg):
             call = self._source.parent(parent)
             resolved = self._names.resolve(call.func) if isinstance(call, cst.Call) else None
-            return resolved is not None and resolved.name in _table.TAKE_SHAPES.split()
+            return resolved is not None and resolved.name in _calls_table.TAKE_SHAPES.split()
         target = _only_target(parent) if isinstance(parent, cst.Assign) else None
         if isinstance(target, cst.Name) and (scope := self._source.scope(target)) is not None:
             reads = {access.node for each in scope[target.value] for access in each.references}

@@ -2,16 +2,14 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
+from replicax._src.cli._log import Paint
 from replicax._src.cli.migrate._edits import split_lines
 from replicax._src.cli.migrate._port import Ported
 from replicax._src.cli.migrate._verdict import Finding, Verdict
-
-Paint = Callable[[str, str], str]
-"""Puts a colour (an ANSI code) around a text."""
 
 _COLOURS = {
     Verdict.SAME: "32",

@@ -1,8 +1,8 @@
 """Calls that are rewritten with their arguments: `tf.argmax(x)` is `jnp.argmax(x, axis=0)`.
 
-The forms are lines of `_table.CALLS`. Which library a line calls depends on where it stands: NumPy
-in functions of data sets, Keras in files with Keras models, whose variables JAX does not take while
-it traces, and JAX elsewhere.
+The forms are lines of `_calls_table.CALLS`. Which library a line calls depends on where it stands:
+NumPy in functions of data sets, Keras in files with Keras models, whose variables JAX does not take
+while it traces, and JAX elsewhere.
 """
 
 import ast
@@ -18,7 +18,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from replicax._src._typing import override
-from replicax._src.cli.migrate import _table
+from replicax._src.cli.migrate import _calls_table
 from replicax._src.cli.migrate._lookup import (
     MODULES,
     call_lines,
@@ -30,7 +30,7 @@ from replicax._src.cli.migrate._lookup import (
 Part = str | cst.BaseExpression
 """A piece of a new line: text, or an expression of the old one, which may change inside."""
 
-_KINDS = ("", "any", "array", "axes", "parts", "places", "sizes")
+_KINDS = ("", "any", "array", "axes", "parts", "places", "sizes", "strides")
 
 _SIMPLE = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Integer | cst.Float
 
@@ -71,8 +71,8 @@ def name_in(library: Library, name: str) -> str:
         if (found := for_numpy(name)) == name:
             raise Refused(_ON_NUMPY)
         return found
-    if library is Library.KERAS and last not in _table.NOT_OF_KERAS.split():
-        return f"keras.ops.{_table.OTHERWISE_IN_KERAS.get(last, last)}"
+    if library is Library.KERAS and last not in _calls_table.NOT_OF_KERAS.split():
+        return f"keras.ops.{_calls_table.OTHERWISE_IN_KERAS.get(last, last)}"
     return name
 
 
@@ -106,7 +106,7 @@ class Form:
 
 
 @functools.cache
-def forms(table: str = _table.CALLS) -> dict[str, list[Form]]:
+def forms(table: str = _calls_table.CALLS) -> dict[str, list[Form]]:
     """Returns the forms of each function whose calls are rewritten, by its name in TensorFlow."""
     found: dict[str, list[Form]] = {}
     for name, parameters, new in call_lines(table):
@@ -125,7 +125,7 @@ def _parameters(written: str) -> Iterator[Parameter]:
 
 def _kind_of(name: str) -> str:
     """Returns what a parameter of this name is, where the table does not say it."""
-    return "array" if name in _table.ARRAYS.split() else ""
+    return "array" if name in _calls_table.ARRAYS.split() else ""
 
 
 @final
@@ -277,6 +277,8 @@ class _Filled(ast.NodeTransformer):
             return _places(value)
         if kind == "sizes" and not _numbers(value):
             raise Refused("the sizes are numbers, none of them -1")
+        if kind == "strides":
+            return [_strides(value)]
         if kind == "axes" and isinstance(value, cst.List):  # NumPy takes tuples only
             axes = [part for each in value.elements for part in (each.value, ", ")][:-1]
             return ["(", *axes, ",)" if len(axes) == 1 else ")"]
@@ -329,6 +331,16 @@ def _numbers(node: cst.BaseExpression) -> list[int]:
     values = [each.value for each in node.elements]
     numbers = [each.evaluated_value for each in values if isinstance(each, cst.Integer)]
     return numbers if len(numbers) == len(values) else []
+
+
+def _strides(value: cst.BaseExpression) -> str:
+    """Returns the strides of the rows and columns of images, which may be one number."""
+    given = [value.evaluated_value] if isinstance(value, cst.Integer) else _numbers(value)
+    if len(given) == 4 and given[0] == given[3] == 1:
+        given = given[1:3]
+    if len(given) not in (1, 2):
+        raise Refused("the strides are one or two numbers")
+    return str((given[0], given[-1]))
 
 
 def _places(sizes: cst.BaseExpression) -> list[Part]:

@@ -2,10 +2,11 @@
 
 import ast
 import re
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, final
 
 import libcst as cst
+import libcst.matchers as m
 from libcst.metadata import (
     CodeRange,
     ExpressionContext,
@@ -19,6 +20,11 @@ from libcst.metadata import (
 
 from replicax._src.cli.migrate._edits import Place
 
+_BLOCKS = (
+    *(cst.SimpleStatementLine, cst.BaseCompoundStatement, cst.MatchCase),
+    *(cst.ExceptHandler, cst.ExceptStarHandler),
+)
+Kind = TypeVar("Kind", bound=cst.CSTNode)
 _PROVIDERS = (PositionProvider, ParentNodeProvider, ScopeProvider, ExpressionContextProvider)
 
 
@@ -72,14 +78,19 @@ class Source:
         """Returns the node that a node is in; None for the module."""
         return self._parents.get(node)
 
+    def outwards(self, node: cst.CSTNode | None) -> Iterator[cst.CSTNode]:
+        """Yields a node, what it is in, what that is in, and so on."""
+        while node is not None:
+            yield node
+            node = self.parent(node)
+
+    def around(self, node: cst.CSTNode | None, kind: type[Kind]) -> Kind | None:
+        """Returns the innermost node of a kind that a node is, or is in."""
+        return next((each for each in self.outwards(node) if isinstance(each, kind)), None)
+
     def scope(self, node: cst.CSTNode) -> Scope | None:
         """Returns the scope that a name is looked up in."""
-        at: cst.CSTNode | None = node
-        while at is not None:
-            if (scope := self._scopes.get(at)) is not None:
-                return scope
-            at = self.parent(at)
-        return None
+        return next(filter(None, map(self._scopes.get, self.outwards(node))), None)
 
     @property
     def scopes(self) -> set[Scope]:
@@ -96,17 +107,11 @@ class Source:
 
     def statement_line(self, node: cst.CSTNode) -> int:
         """Returns the line above which a comment about a node can stand."""
-        at: cst.CSTNode | None = node
-        while at is not None:
-            parent = self.parent(at)
+        for at in self.outwards(node):
             if isinstance(at, cst.FunctionDef | cst.ClassDef) and at.decorators:
                 return self.start(at.decorators[0])[0]
-            is_block = isinstance(
-                at, cst.SimpleStatementLine | cst.BaseCompoundStatement | cst.ExceptHandler
-            ) or isinstance(at, cst.ExceptStarHandler | cst.MatchCase)
-            if is_block:
+            if isinstance(at, _BLOCKS):
                 return self.start(at)[0]
-            at = parent
         return 1
 
     def statement_line_at(self, line: int) -> int:
@@ -117,6 +122,14 @@ class Source:
             if isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         }
         return max((start for start in starts if start <= line), default=1)
+
+
+def found_in(
+    root: cst.CSTNode, kind: type[Kind], pattern: m.BaseMatcherNode | None = None
+) -> list[Kind]:
+    """Returns the nodes of a kind in a tree; those that match a pattern, if there is one."""
+    wanted: Any = getattr(m, kind.__name__)() if pattern is None else pattern
+    return [each for each in m.findall(root, wanted) if isinstance(each, kind)]
 
 
 def dotted(node: cst.BaseExpression | None) -> str | None:

@@ -6,30 +6,26 @@ it has to return them beside the loss.
 
 import re
 import sys
-from typing import NamedTuple, final
+from typing import final
 
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Access, GlobalScope
 
-from replicax._src._typing import override
+from replicax._src.cli.migrate._blocks import (
+    Block,
+    can_be_moved,
+    cannot_be_a_function,
+    is_plain_tape,
+    names_in,
+)
 from replicax._src.cli.migrate._edits import Place, Range
-from replicax._src.cli.migrate._source import Source
-from replicax._src.cli.migrate._turned import Asked, Late, Turned, as_one
+from replicax._src.cli.migrate._source import Source, found_in
+from replicax._src.cli.migrate._turned import GRADIENTS, Asked, Late, Turned, as_one
 
 # Classes of models, which are built by their first call; what tells of inputs.
 _OWN_MODELS = re.compile(r"\bclass \w+\((\w+\.)*Model\b")
 _INPUTS = re.compile(r"\bInput(Layer)?\(|\b(batch_)?input_(shape|dim)\b")
-
-
-@final
-class _Block(NamedTuple):
-    """The lines under a tape that compute the loss."""
-
-    node: cst.With
-    lines: tuple[cst.BaseStatement, ...]
-    """All of the block, up to the line in it that asks for gradients."""
-    end: Place
 
 
 @final
@@ -41,11 +37,8 @@ class Tapes:
         has_own = _OWN_MODELS.search(source.text) is not None
         has_open = "Sequential(" in source.text and not _INPUTS.search(source.text)
         self._has_late_models = has_own or has_open
-        self._gradients = [
-            node
-            for node in m.findall(source.module, m.Call(m.Attribute(attr=m.Name("gradient"))))
-            if isinstance(node, cst.Call)
-        ]
+        asking = m.Call(m.Attribute(attr=m.Name("gradient")))
+        self._gradients = found_in(source.module, cst.Call, asking)
         targets = [_target(call) for call in self._gradients]
         self._losses = {each for each in targets if each is not None}
         self._turned: dict[cst.With, Turned | None] = {}
@@ -58,7 +51,7 @@ class Tapes:
         Args:
           tape: the name, in the `with`.
         """
-        at = self._with_of(tape)
+        at = self._source.around(tape, cst.With)
         calls = [] if at is None else self._asking(at)
         if at is None or len(calls) != 1:
             return None
@@ -93,12 +86,6 @@ class Tapes:
 
     # --- which tape is asked, and where its lines end ---------------------------------------------
 
-    def _with_of(self, tape: cst.CSTNode) -> cst.With | None:
-        at: cst.CSTNode | None = tape
-        while at is not None and not isinstance(at, cst.With):
-            at = self._source.parent(at)
-        return at
-
     def _asking(self, block: cst.With) -> list[cst.Call]:
         """Returns the calls that ask the tapes of a block, in the order of the file."""
         found = [call for call in self._gradients if self._asked(call) is block]
@@ -113,9 +100,9 @@ class Tapes:
             return None
         blocks = []
         for assignment in scope[tape.value]:
-            at: cst.CSTNode | None = getattr(assignment, "node", None)
-            while at is not None and not isinstance(at, cst.With | cst.BaseSuite):
-                at = self._source.parent(at)
+            around = self._source.outwards(getattr(assignment, "node", None))
+            kinds = cst.With | cst.BaseSuite
+            at = next((each for each in around if isinstance(each, kinds)), None)
             if isinstance(at, cst.With) and (
                 self._source.end(at) <= self._source.start(call) or self._line_in(at, call)
             ):
@@ -124,33 +111,31 @@ class Tapes:
 
     def _line_in(self, block: cst.With, node: cst.CSTNode) -> cst.BaseStatement | None:
         """Returns the line of a block itself that a node is in."""
-        at: cst.CSTNode | None = node
-        while at is not None and self._source.parent(at) is not block.body:
-            at = self._source.parent(at)
-        is_simple = isinstance(at, cst.SimpleStatementLine)
-        return at if is_simple else None
+        around = self._source.outwards(node)
+        at = next((each for each in around if self._source.parent(each) is block.body), None)
+        return at if isinstance(at, cst.SimpleStatementLine) else None
 
-    def _block(self, block: cst.With) -> _Block:
+    def _block(self, block: cst.With) -> Block:
         asking = [line for call in self._asking(block) if (line := self._line_in(block, call))]
         lines = [each for each in block.body.body if isinstance(each, cst.BaseStatement)]
         if not asking:
-            return _Block(block, tuple(lines), self._source.end(block))
+            return Block(block, tuple(lines), self._source.end(block))
         first = min(map(lines.index, asking))
-        return _Block(block, tuple(lines[:first]), self._source.start(lines[first]))
+        return Block(block, tuple(lines[:first]), self._source.start(lines[first]))
 
     # --- what is given in the lines, and read below them ------------------------------------------
 
-    def _given_in(self, block: _Block) -> list[str]:
+    def _given_in(self, block: Block) -> list[str]:
         """Returns the names that the lines of a block give."""
         scope = self._source.scope(block.node)
         found = [
             each.value
-            for each in _names_in(block)
+            for each in names_in(block)
             if self._source.is_bound(each) and self._source.scope(each) is scope
         ]
         return list(dict.fromkeys(found))
 
-    def _read_below(self, block: _Block, losses: list[str]) -> list[str]:
+    def _read_below(self, block: Block, losses: list[str]) -> list[str]:
         """Returns the names that a block gives and that are read below it, in its order."""
         scope = self._source.scope(block.node)
         if scope is None:
@@ -173,7 +158,7 @@ class Tapes:
                 found.append(name)
         return found
 
-    def _is_read_outside(self, access: Access, block: _Block, again: list[Place]) -> bool:
+    def _is_read_outside(self, access: Access, block: Block, again: list[Place]) -> bool:
         """Returns whether what a block gave is read later: not as a loss, nor given again.
 
         Later is below the block, above it in the same loop, and in functions of a module.
@@ -199,10 +184,8 @@ class Tapes:
             at = self._source.parent(at)
         return found
 
-    def _statement_of(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
-        while node is not None and not isinstance(node, cst.BaseSmallStatement):
-            node = self._source.parent(node)
-        return node
+    def _statement_of(self, node: cst.CSTNode | None) -> cst.BaseSmallStatement | None:
+        return self._source.around(node, cst.BaseSmallStatement)
 
     # --- tapes that are turned by themselves ------------------------------------------------------
 
@@ -214,7 +197,7 @@ class Tapes:
         Args:
           tape: the name `tf.GradientTape`, in the `with`.
         """
-        block = self._with_of(tape)
+        block = self._source.around(tape, cst.With)
         if block is None:
             return None
         if block not in self._turned:
@@ -233,7 +216,7 @@ class Tapes:
             node.asynchronous
             or not isinstance(node.body, cst.IndentedBlock)
             or not isinstance(node.lpar, cst.MaybeSentinel)
-            or not all(map(_is_plain_tape, node.items))
+            or not all(map(is_plain_tape, node.items))
         ):
             return None
         block = self._block(node)
@@ -244,17 +227,15 @@ class Tapes:
         watching = self._watching(block)
         deleting = self._deleting(node)
         given = self._given_in(block)
-        if self._is_used_otherwise(node, lines, watching, deleting) or _cannot_be_a_function(
+        if self._is_used_otherwise(node, lines, watching, deleting) or cannot_be_a_function(
             block, given
         ):
             return None
         is_inside = block.end < self._source.end(node)
-        if (is_inside or not lines) and not _can_be_moved(node):
+        if (is_inside or not lines) and not can_be_moved(node):
             return None
         if not lines:
-            return (
-                None if watching else Turned(block.node, block.lines, (), (), (), (), (), (), False)
-            )
+            return None if watching else Turned(block.node, block.lines)
         watched = [each for call in watching for each in m.findall(call.args[0], m.Name())]
         sources = [name for each in lines for name in m.findall(each.variables, m.Name())]
         by_arrays = bool(watching) and lines[0].array is not None
@@ -266,6 +247,10 @@ class Tapes:
         if any(each.loss not in given for each in lines) or _are_asked_for(given, lines):
             return None
         is_early = self._is_read_between(given, between, lines)
+        if any(each.target is None for each in lines) and (
+            len(lines) > 1 or by_arrays or is_early or not self._can_be_named(lines[0])
+        ):
+            return None
         if is_early and (by_arrays or is_inside or not self._can_be_asked_at(block.end, lines)):
             return None
         outside = [name for name in given if self._is_given_before(name, block)]
@@ -287,39 +272,29 @@ class Tapes:
 
     # --- models that are built by their first call ------------------------------------------------
 
-    def _late(self, block: _Block, lines: list[Asked], given: list[str]) -> list[Late]:
+    def _late(self, block: Block, lines: list[Asked], given: list[str]) -> list[Late]:
         """Returns the models with a tape's variables, which a first call under it would build."""
         if not self._has_late_models:
             return []
         code = self._source.module.code_for_node
         of_models = m.Attribute(attr=m.Name(m.MatchRegex("(trainable_)?(variables|weights)")))
-        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
-        called = {code(each.func) for each in calls if isinstance(each, cst.Call)}
+        calls = [each for line in block.lines for each in found_in(line, cst.Call)]
+        called = {code(each.func) for each in calls}
         models: dict[str, None] = {}
         for each in lines:
-            for variables in m.findall(self._assigned(each.variables, block), of_models):
-                assert isinstance(variables, cst.Attribute)
+            assigned = self._assigned(each.variables, block)
+            for variables in found_in(assigned, cst.Attribute, of_models):
                 owner = code(variables.value)
                 is_model = "trainable" in variables.attr.value or owner in called
                 if is_model and owner != "self":  # fit has built it
                     models[owner] = None
-        return [
-            Late(
-                model,
-                next(
-                    (
-                        built
-                        for call in calls
-                        if isinstance(call, cst.Call) and code(call.func) == model
-                        if (built := self._building(call, given))
-                    ),
-                    None,
-                ),
-            )
+        built = {
+            model: [self._building(call, given) for call in calls if code(call.func) == model]
             for model in models
-        ]
+        }
+        return [Late(model, next(filter(None, built[model]), None)) for model in models]
 
-    def _assigned(self, variables: cst.BaseExpression, block: _Block) -> cst.BaseExpression:
+    def _assigned(self, variables: cst.BaseExpression, block: Block) -> cst.BaseExpression:
         """Returns what a name of variables was given between a block and the line that asks."""
         scope = self._source.scope(block.node)
         if isinstance(variables, cst.Name) and scope is not None:
@@ -334,13 +309,9 @@ class Tapes:
         """Returns the call of a model as it can stand above a tape, without training."""
         code = self._source.module.code_for_node
         kept = [each for each in call.args if not _is_of_training(each)]
-        names = [name for each in kept for name in m.findall(each.value, m.Name())]
-        inner = [arg for each in kept for arg in m.findall(each.value, m.Arg())]
-        if (
-            not kept
-            or any(isinstance(each, cst.Name) and each.value in given for each in names)
-            or any(isinstance(each, cst.Arg) and _is_of_training(each) for each in inner)
-        ):
+        names = [name.value for each in kept for name in found_in(each.value, cst.Name)]
+        inner = [arg for each in kept for arg in found_in(each.value, cst.Arg)]
+        if not kept or not set(names).isdisjoint(given) or any(map(_is_of_training, inner)):
             return None
         arguments = ", ".join(
             (f"{each.keyword.value}=" if each.keyword else each.star) + code(each.value)
@@ -363,24 +334,44 @@ class Tapes:
             value, variables = parent, variables.elements[0].value
             array = variables if isinstance(variables, cst.Name) else None
         statement = self._source.parent(value) if value is not None else None
+        named = None
+        if isinstance(statement, cst.Assign) and statement.value is value:
+            named = statement.targets[0].target
+            if len(statement.targets) != 1 or not _names_gradients(named, variables):
+                return None
+        else:
+            statement = self._around(call)
         if (
-            not isinstance(statement, cst.Assign)
-            or statement.value is not value
-            or len(statement.targets) != 1
-            or not _names_gradients(statement.targets[0].target, variables)
+            statement is None
             or not isinstance(target, cst.Name)
             or variables is None
             or len(call.args) != 2
-            or (value is not call and array is None)
+            or (value is not call and (array is None or named is None))
         ):
             return None
         line = self._source.parent(statement)
         above = self._source.parent(line) if line is not None else None
         if above is not self._source.parent(block) and above is not block.body:
             return None
-        return Asked(call, statement, variables, target.value, array)
+        return Asked(call, statement, named, variables, target.value, array)
 
-    def _watching(self, block: _Block) -> list[cst.Call]:
+    def _around(self, call: cst.Call) -> cst.BaseSmallStatement | None:
+        """Returns the line that has a call among its arguments, or returns it."""
+        at: cst.CSTNode | None = self._source.parent(call)
+        while isinstance(at, cst.Arg | cst.Call | cst.Element | cst.List | cst.Tuple):
+            at = self._source.parent(at)
+        if not isinstance(at, cst.Assign | cst.Expr | cst.Return):
+            return None
+        line = self._source.parent(at)
+        return at if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+
+    def _can_be_named(self, asked: Asked) -> bool:
+        """Returns whether a line above one can name its gradients, which are by plain variables."""
+        scope = self._source.scope(asked.call)
+        is_free = scope is not None and not scope[GRADIENTS]
+        return is_free and not m.findall(asked.variables, m.Call())
+
+    def _watching(self, block: Block) -> list[cst.Call]:
         """Returns the lines `tape.watch(x)` of a block."""
         names = {
             item.asname.name.value
@@ -473,23 +464,22 @@ class Tapes:
         for each in lines:
             if scope is None or m.findall(each.variables, m.Call()):
                 return False
-            for name in m.findall(each.variables, m.Name()):
-                assert isinstance(name, cst.Name)
+            for name in found_in(each.variables, cst.Name):
                 nodes = [getattr(given, "node", None) for given in scope.assignments[name.value]]
                 places = [self._source.start(node) for node in nodes if node is not None]
                 if any(end <= place < self._source.start(each.call) for place in places):
                     return False
         return True
 
-    def _is_given_before(self, name: str, block: _Block) -> bool:
+    def _is_given_before(self, name: str, block: Block) -> bool:
         scope, start = self._source.scope(block.node), self._source.start(block.node)
         found = [] if scope is None else list(scope.assignments[name])
         nodes = [node for each in found if (node := getattr(each, "node", None)) is not None]
         return any(self._source.start(node) < start for node in nodes)
 
-    def _is_needed_first(self, name: str, block: _Block) -> bool:
+    def _is_needed_first(self, name: str, block: Block) -> bool:
         """Returns whether a block may read a name from before, earlier than it gives it."""
-        names = [each for each in _names_in(block) if each.value == name]
+        names = [each for each in names_in(block) if each.value == name]
         first = next(each for each in names if self._source.is_bound(each))
         statement = self._statement_of(first)
         line = None if statement is None else self._source.parent(statement)
@@ -516,72 +506,6 @@ def _names_gradients(target: cst.BaseExpression, variables: cst.BaseExpression |
 
 def _is_of_training(argument: cst.Arg) -> bool:
     return argument.keyword is not None and "training" in argument.keyword.value
-
-
-def _names_in(block: _Block) -> list[cst.Name]:
-    found = [each for line in block.lines for each in m.findall(line, m.Name())]
-    return [each for each in found if isinstance(each, cst.Name)]
-
-
-def _is_plain_tape(item: cst.WithItem) -> bool:
-    """Returns whether it is `tf.GradientTape() as tape`, or a persistent one."""
-    call = item.item
-    return (
-        isinstance(call, cst.Call)
-        and m.matches(call.func, m.Attribute(attr=m.Name("GradientTape")) | m.Name("GradientTape"))
-        and all(each.keyword and each.keyword.value == "persistent" for each in call.args)
-        and item.asname is not None
-        and isinstance(item.asname.name, cst.Name)
-    )
-
-
-def _can_be_moved(block: cst.With) -> bool:
-    """Returns whether a block can move to the left: no text in it goes over several lines."""
-    texts = m.findall(block.body, m.SimpleString() | m.FormattedString())
-    return not any("\n" in cst.Module([]).code_for_node(each) for each in texts)
-
-
-def _cannot_be_a_function(block: _Block, given: list[str]) -> bool:
-    """Returns whether lines do what a function that is traced cannot do for what is around it."""
-    found = _Leaving(given)
-    for line in block.lines:
-        line.visit(found)
-    return found.is_found
-
-
-@final
-class _Leaving(cst.CSTVisitor):
-    """Looks for what leaves a block, or keeps what it computes elsewhere."""
-
-    def __init__(self, own: list[str]) -> None:
-        """Begins with nothing found.
-
-        Args:
-          own: names that the block gives: lists of its own may be added to.
-        """
-        self.is_found = False
-        self._own = own
-        self._loops = 0
-
-    @override
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        loops = cst.For | cst.While
-        self._loops += isinstance(node, loops)
-        leaves_loop = isinstance(node, cst.Break | cst.Continue) and not self._loops
-        leaves = isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal)
-        keeps = isinstance(node, cst.AssignTarget | cst.AugAssign) and not isinstance(
-            node.target, cst.Name | cst.Tuple
-        )
-        appends = m.matches(node, m.Call(m.Attribute(attr=m.Name("append") | m.Name("extend"))))
-        if appends:
-            assert isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)
-            appends = not m.matches(node.func.value, m.Name(m.MatchIfTrue(self._own.__contains__)))
-        self.is_found |= leaves_loop or leaves or keeps or appends
-        return not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef)
-
-    @override
-    def on_leave(self, original_node: cst.CSTNode) -> None:
-        self._loops -= isinstance(original_node, cst.For | cst.While)
 
 
 def _argument(call: cst.Call, position: int, keyword: str) -> cst.BaseExpression | None:

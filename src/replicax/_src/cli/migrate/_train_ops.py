@@ -8,7 +8,7 @@ from typing import final
 import libcst as cst
 import libcst.matchers as m
 
-from replicax._src.cli.migrate._source import Source, dotted
+from replicax._src.cli.migrate._source import Source, dotted, found_in
 
 _MINIMIZE = m.Call(m.Attribute(attr=m.Name("minimize")))
 _SPEC = m.Call(m.Attribute(attr=m.Name("EstimatorSpec")) | m.Name("EstimatorSpec"))
@@ -26,9 +26,8 @@ class TrainOps:
         if "EstimatorSpec" not in source.text:
             return
         for function in m.findall(source.module, m.FunctionDef()):
-            specs = [each for each in m.findall(function, _SPEC) if isinstance(each, cst.Call)]
-            for call in m.findall(function, _MINIMIZE):
-                assert isinstance(call, cst.Call)
+            specs = found_in(function, cst.Call, _SPEC)
+            for call in found_in(function, cst.Call, _MINIMIZE):
                 if self._is_train_op(call, function, specs):
                     self._found.add(call)
                     self._left_out.update(call.args)
@@ -40,12 +39,7 @@ class TrainOps:
 
     def is_left_out(self, node: cst.CSTNode) -> bool:
         """Returns whether a node is in the arguments of a call that goes."""
-        at: cst.CSTNode | None = node
-        while at is not None and self._left_out:
-            if at in self._left_out:
-                return True
-            at = self._source.parent(at)
-        return False
+        return not self._left_out.isdisjoint(self._source.outwards(node))
 
     def _is_train_op(self, call: cst.Call, function: cst.CSTNode, specs: list[cst.Call]) -> bool:
         loss = _argument(call, ("loss", "global_step"), "loss")
@@ -64,11 +58,9 @@ class TrainOps:
             return False
         assert isinstance(statement, cst.Assign)
         name = dotted(statement.targets[0].target) or ""
-        keywords = {
-            each.keyword for each in m.findall(function, m.Arg()) if isinstance(each, cst.Arg)
-        }
-        named = m.findall(function, m.Name(name))
-        places = [each for each in named if isinstance(each, cst.Name) and each not in keywords]
+        keywords = {each.keyword for each in found_in(function, cst.Arg)}
+        named = found_in(function, cst.Name, m.Name(name))
+        places = [each for each in named if each not in keywords]
         return sum(map(self._source.is_bound, places)) == 1 and all(
             each in train_ops for each in places if self._source.is_read(each)
         )

@@ -9,13 +9,17 @@ from replicax._src.cli.migrate._edits import Edits, Range
 from replicax._src.cli.migrate._imports import remove_statement
 from replicax._src.cli.migrate._source import Source
 
+GRADIENTS = "gradients"  # where a line does not name them
+
 
 @final
 class Asked(NamedTuple):
     """A line that asks a tape: `gradients = tape.gradient(loss, variables)`."""
 
     call: cst.Call
-    statement: cst.Assign
+    statement: cst.BaseSmallStatement
+    target: cst.BaseExpression | None
+    """What the line names gradients; None if they are not named: `apply(tape.gradient(...))`."""
     variables: cst.BaseExpression
     loss: str
     array: cst.BaseExpression | None
@@ -38,18 +42,18 @@ class Turned(NamedTuple):
     block: cst.With
     lines: tuple[cst.BaseStatement, ...]
     """The lines of the block that become the function."""
-    asked: tuple[Asked, ...]
-    more: tuple[str, ...]
+    asked: tuple[Asked, ...] = ()
+    more: tuple[str, ...] = ()
     """What else of the block is read below it."""
-    captured: tuple[str, ...]
+    captured: tuple[str, ...] = ()
     """Names that are given before the block, which reads them and gives them again."""
-    watching: tuple[cst.Call, ...]
+    watching: tuple[cst.Call, ...] = ()
     """Calls of `tape.watch`, which go."""
-    deleting: tuple[cst.Del, ...]
+    deleting: tuple[cst.Del, ...] = ()
     """Lines `del tape`, which go too."""
-    late: tuple[Late, ...]
+    late: tuple[Late, ...] = ()
     """Models that may have no variables yet, in the order in which they are asked for."""
-    is_early: bool
+    is_early: bool = False
     """Whether lines between the block and those that ask need what the block gives."""
 
     @property
@@ -123,6 +127,13 @@ class Turned(NamedTuple):
     def _call(self, name: str, spelled: Callable[[str], str], source: Source, edits: Edits) -> None:
         first, only = self.asked[0].statement, self.asked[0].variables
         left, function, ending = self._parts(name, spelled, source)
+        if self.asked[0].target is None:
+            line = source.start(first)[0]
+            text = f"{left} = {function}{self._sources(source)}{ending}"
+            edits.add_line_above(line, edits.indentation(line) + text)
+            call = self.asked[0].call
+            edits.replace(source.start(call), source.end(call), GRADIENTS)
+            return
         if self.by_array:
             sources: str | Range = self.by_array
         elif len(self.asked) > 1:
@@ -137,8 +148,7 @@ class Turned(NamedTuple):
         self, name: str, spelled: Callable[[str], str], source: Source
     ) -> tuple[str, str, str]:
         """Returns what is left of the call, and the call before and after its variables."""
-        targets = [each.statement.targets[0].target for each in self.asked]
-        gradients = as_one([_written(target, source) for target in targets])
+        gradients = as_one([_written(each.target, source) for each in self.asked])
         function = spelled(self.function)
         ending = ", has_aux=True)" if self.more else ")"
         if self.by_array:
@@ -161,7 +171,9 @@ def _dedent(
             edits.move_left(line, len(outer), len(inner))
 
 
-def _written(target: cst.BaseExpression, source: Source) -> str:
+def _written(target: cst.BaseExpression | None, source: Source) -> str:
+    if target is None:
+        return GRADIENTS
     code = source.module.code_for_node(target)
     return f"({code})" if isinstance(target, cst.Tuple) and not target.lpar else code
 

@@ -194,12 +194,16 @@ def _greeting(
     sock: socket.socket, lines: _framing.LineBuffer, where: str
 ) -> tuple[str, list[bytes]]:
     """Takes the greeting off the connection; returns its challenge, and what came after it."""
+    seconds = sock.gettimeout() or _GREETING_SECONDS
+    end = time.monotonic() + seconds
     while True:
         try:
+            sock.settimeout(max(0.001, end - time.monotonic()))
             data = sock.recv(4096)
         except TimeoutError:
+            said = f"no more than {lines.rest[:60]!r}" if lines.rest else "nothing"
             raise WrongProgram(
-                f"something listens at {where} but has said nothing in {sock.gettimeout():.0f} s"
+                f"something listens at {where} but has said {said} in {seconds:.0f} s"
             ) from None
         if not data:
             if lines.rest:
