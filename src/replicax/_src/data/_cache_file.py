@@ -29,8 +29,8 @@ from typing import IO, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from replicax._src._arrays import STRING
-from replicax._src._local_path import naming
 from replicax._src._typing import PyTree
+from replicax._src._whole_file import whole_file
 from replicax._src.data._abandoned import create_locked, remove_abandoned
 from replicax._src.data._elements import (
     DatasetBase,
@@ -106,17 +106,8 @@ def write(
     """
     folder = os.path.dirname(os.path.abspath(filename))
     temporary = os.path.join(folder, f".rx-cache-{secrets.token_hex(8)}")
-    handle = create_locked(temporary)
-    try:
-        with naming(filename), os.fdopen(handle, "wb") as file:
-            _write(file, [plain(element) for element in elements], seeds, compress)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, filename)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with whole_file(filename, temporary, create_locked(temporary)) as file:
+        _write(file, [plain(element) for element in elements], seeds, compress)
 
 
 def _write(file: IO[bytes], elements: list[Any], seeds: tuple[int, ...], compress: bool) -> None:

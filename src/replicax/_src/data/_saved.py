@@ -173,10 +173,13 @@ class Writer:
         self._shards: dict[int, list[Part]] = {}
         self._old = _old_index(folder, operation)
         os.makedirs(folder, exist_ok=True)
+        self._process = os.getpid()
         self._token = secrets.token_hex(8)
         self._temporary = os.path.join(folder, f"{INDEX}-{self._token}")  # of the index
         self._handle = create_locked(self._temporary)
-        self._release = weakref.finalize(self, _release, self._handle, self._temporary)
+        self._release = weakref.finalize(
+            self, _release, self._handle, self._temporary, self._process
+        )
         _tidy(folder)
 
     def add(self, element: Element) -> None:
@@ -242,6 +245,8 @@ class Writer:
 
     def give_up(self) -> None:
         """Removes what was written so far, and the folder if it was made for it."""
+        if os.getpid() != self._process:  # a forked child leaves what its parent still writes
+            return
         _remove(self._folder, self._parts())
         self._shards, self._open = {}, {}
         self._release()
@@ -253,9 +258,10 @@ class Writer:
         return [part for parts in self._shards.values() for part in parts]
 
 
-def _release(handle: int, temporary: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(temporary)
+def _release(handle: int, temporary: str, process: int) -> None:
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
     os.close(handle)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
+import weakref
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +94,7 @@ class TFRecordWriter(Closed):
         self._options = options
         self._compressor = options.compressor()
         self._file = open(self._path, "wb")
+        _writers.add(self)
 
     def write(self, record: bytes) -> None:
         """Appends one record.
@@ -136,6 +140,38 @@ class TFRecordWriter(Closed):
                     self._file.write(self._compressor.flush(zlib.Z_FINISH))
             finally:
                 self._file.close()
+
+    def _before_fork(self) -> None:
+        """Writes what is held back: a child that ends would write it as well."""
+        with contextlib.suppress(OSError, ValueError):
+            self._file.flush()
+
+    def _after_fork(self) -> None:
+        if self._compressor:
+            self._compressor = _Inherited(self, self._compressor)
+
+
+_writers: weakref.WeakSet[TFRecordWriter] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(
+        before=lambda: [each._before_fork() for each in list(_writers)],
+        after_in_child=lambda: [each._after_fork() for each in list(_writers)],
+    )
+
+
+class _Inherited:
+    """The compressor in a forked child, which completes the file only if the child has written."""
+
+    def __init__(self, writer: TFRecordWriter, compressor: Any):
+        self._writer = writer
+        self._compressor = compressor
+
+    def compress(self, frame: bytes) -> bytes:
+        self._writer._compressor = self._compressor
+        return self._compressor.compress(frame)
+
+    def flush(self, mode: int) -> bytes:
+        return b""
 
 
 _REMEDY = (
