@@ -12,7 +12,8 @@ import numpy as np
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import DTypeLike, override
 from replicax._src.data._arguments import as_count, as_weights
-from replicax._src.data._blocks import EMPTY, Block, Columns, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Columns
+from replicax._src.data._composed_blocks import concatenate
 from replicax._src.data._elements import DatasetBase, Structure
 from replicax._src.data._node import (
     INFINITE,

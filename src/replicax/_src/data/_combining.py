@@ -12,7 +12,8 @@ import numpy as np
 
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import PyTree, override
-from replicax._src.data._blocks import EMPTY, Block, Broken, Zipped, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Broken
+from replicax._src.data._composed_blocks import Zipped, concatenate
 from replicax._src.data._elements import DatasetBase, Element, Structure
 from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (

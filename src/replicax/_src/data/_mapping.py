@@ -18,7 +18,8 @@ from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
 from replicax._src.data._batching import Batch
 from replicax._src.data._binding import names_any
-from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, ElementFunction, Held, Mapped
+from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, Held
+from replicax._src.data._composed_blocks import ElementFunction, Mapped
 from replicax._src.data._elements import (
     Element,
     ElementSpec,

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Self, dataclass_transform, final
 
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, concatenate
+from replicax._src.data._blocks import EMPTY, Block
+from replicax._src.data._composed_blocks import concatenate
 from replicax._src.data._elements import (
     DatasetBase,
     Element,

@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, Counted, Zipped, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Counted
+from replicax._src.data._composed_blocks import Zipped, concatenate
 from replicax._src.data._elements import Structure
 from replicax._src.data._node import (
     INFINITE,
