@@ -328,10 +328,6 @@ class Interleave(Generated, runs_user_code=True, pulls_user_code=True):
         return self.data_set_of(elements[0]) if elements else None
 
     @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
-
-    @override
     def _spec(self) -> Any:
         if self.spec_of_all is not None:
             return self.spec_of_all()

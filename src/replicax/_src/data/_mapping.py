@@ -30,7 +30,6 @@ from replicax._src.data._elements import (
     own,
 )
 from replicax._src.data._node import (
-    UNKNOWN,
     Generated,
     Node,
     NoElements,
@@ -362,10 +361,6 @@ class Filter(Generated, runs_user_code=True, pulls_user_code=True):
                     yield Broken(error)
                     kept = []
             yield Held(kept)
-
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
 
     @override
     def details(self) -> str:
