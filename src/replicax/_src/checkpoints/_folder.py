@@ -90,10 +90,9 @@ class PartialFolder:
 
 def write_file(path: str, data: bytes) -> None:
     """Writes a file with this content, which is on the disk when the call returns."""
-    with open(path, "wb", buffering=0) as file:
-        left = memoryview(data)
-        while left:
-            left = left[file.write(left) :]
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
         os.fsync(file.fileno())
 
 

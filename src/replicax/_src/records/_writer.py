@@ -94,6 +94,7 @@ class TFRecordWriter(Closed):
         self._options = options
         self._compressor = options.compressor()
         self._file = open(self._path, "wb")
+        self._is_idle = False  # in a forked child that has written nothing: its parent goes on
         _writers.add(self)
 
     def write(self, record: bytes) -> None:
@@ -110,6 +111,7 @@ class TFRecordWriter(Closed):
             )
         if self._file.closed:
             raise ValueError(f"The writer of {self._path!r} has been closed.")
+        self._is_idle = False
         crc = crc32c()
         length = _LENGTH.pack(len(record))
         frame = b"".join(
@@ -124,7 +126,7 @@ class TFRecordWriter(Closed):
     def flush(self) -> None:
         """Hands everything written so far to the operating system: others can read it."""
         with naming(self._path):
-            if self._compressor and not self._file.closed:
+            if self._compressor and not self._file.closed and not self._is_idle:
                 mode = self._options.flush_mode
                 self._file.write(self._compressor.flush(_or(mode, zlib.Z_SYNC_FLUSH)))
             self._file.flush()
@@ -136,7 +138,7 @@ class TFRecordWriter(Closed):
             return
         with naming(self._path):
             try:
-                if self._compressor:
+                if self._compressor and not self._is_idle:
                     self._file.write(self._compressor.flush(zlib.Z_FINISH))
             finally:
                 self._file.close()
@@ -146,32 +148,13 @@ class TFRecordWriter(Closed):
         with contextlib.suppress(OSError, ValueError):
             self._file.flush()
 
-    def _after_fork(self) -> None:
-        if self._compressor:
-            self._compressor = _Inherited(self, self._compressor)
-
 
 _writers: weakref.WeakSet[TFRecordWriter] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(
         before=lambda: [each._before_fork() for each in list(_writers)],
-        after_in_child=lambda: [each._after_fork() for each in list(_writers)],
+        after_in_child=lambda: [setattr(each, "_is_idle", True) for each in list(_writers)],
     )
-
-
-class _Inherited:
-    """The compressor in a forked child, which completes the file only if the child has written."""
-
-    def __init__(self, writer: TFRecordWriter, compressor: Any):
-        self._writer = writer
-        self._compressor = compressor
-
-    def compress(self, frame: bytes) -> bytes:
-        self._writer._compressor = self._compressor
-        return self._compressor.compress(frame)
-
-    def flush(self, mode: int) -> bytes:
-        return b""
 
 
 _REMEDY = (
