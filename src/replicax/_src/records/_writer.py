@@ -93,6 +93,7 @@ class TFRecordWriter(Closed):
         self._path = check_path(path)
         self._options = options
         self._compressor = options.compressor()
+        self._crc = crc32c()
         self._file = open(self._path, "wb")
         self._is_idle = False  # in a forked child that has written nothing: its parent goes on
         _writers.add(self)
@@ -112,7 +113,7 @@ class TFRecordWriter(Closed):
         if self._file.closed:
             raise ValueError(f"The writer of {self._path!r} has been closed.")
         self._is_idle = False
-        crc = crc32c()
+        crc = self._crc
         length = _LENGTH.pack(len(record))
         frame = b"".join(
             (length, _CRC.pack(masked(crc(length))), record, _CRC.pack(masked(crc(record))))
