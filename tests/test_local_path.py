@@ -90,7 +90,7 @@ def test_what_is_elsewhere_is_no_folder_of_this_name(two: tuple[Path, Path]):
 def test_paths():
     assert absolute_path("file:///a/b", "x") == "/a/b"
     assert absolute_path(Path("/a/./b/"), "x") == "/a/b"
-    assert absolute_path("/a/../b/", "x") == "/a/../b", "/a may be a link"
+    assert absolute_path("/a/../b/", "x") == "/b"
     assert not is_address("a:/b") and not is_address("C:\\a") and is_address("az://a")
     with pytest.raises(ValueError, match="`x` must name a file or a folder"):
         absolute_path("", "x")
@@ -115,3 +115,32 @@ def test_an_address_of_a_file_has_three_slashes():
     assert as_path("file:///some/where", "path") == "/some/where"
     with pytest.raises(ValueError, match="three slashes"):
         as_path("file://localhost/some", "path")
+
+
+def test_a_path_may_go_up_from_a_link(two: tuple[Path, Path]):
+    first, second = two
+    (second / "inner").mkdir()
+    (first / "link").symlink_to(second / "inner")
+    for path in ("link/../there", "link/.././there/", f"{first}/link/../there"):
+        assert absolute_path(path, "x") == f"{second}/there", "as for the system"
+    assert absolute_path("link/..", "x") == str(second)
+    assert absolute_path("link/..there", "x") == f"{first}/link/..there"
+    w = rx.Variable(1.0)
+    checkpoint = rx.train.Checkpoint(w=w)
+    with rx.train.CheckpointManager(checkpoint, "link/../managed") as manager:
+        manager.save()
+    written = checkpoint.write("link/../written")
+    assert files_in(second) == {"inner", "managed", "written"} and files_in(first) == {"link"}
+    w.assign(2.0)
+    checkpoint.read("link/../written")
+    assert float(w.numpy()) == 1.0 and os.path.isdir(written)
+    assert rx.train.latest_checkpoint("link/../managed") == f"{second}/managed/ckpt-1"
+    assert rx.train.load_checkpoint("link/../managed").get_tensor("w") == 1.0
+
+
+def test_the_address_of_another_host_is_no_folder_here(two: tuple[Path, Path]):
+    (two[0] / "host").mkdir()
+    for use in (rx.io.gfile.exists, rx.io.gfile.makedirs, rx.io.gfile.rmtree):
+        with pytest.raises(ValueError, match="three slashes"):
+            use("file://host/there")
+    assert rx.io.gfile.exists(f"file://{two[0]}/host")

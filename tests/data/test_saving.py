@@ -11,6 +11,7 @@ import pytest
 import replicax as rx
 from replicax._src.data import _saved
 from tests.pipelines import Calls, Dataset, elements
+from tests.scripts import run_python
 
 INDEX = "replicax-dataset"
 
@@ -180,3 +181,35 @@ def test_arguments_that_have_no_meaning_here_are_refused(tmp_path: Path):
     with pytest.raises(TypeError, match="reader_func, must return a data set"):
         Dataset.range(3).save(tmp_path / "saved")
         Dataset.load(tmp_path / "saved", reader_func=list)
+
+
+FORKS = """
+import os
+import sys
+import warnings
+
+import replicax as rx
+
+warnings.simplefilter("ignore")  # Python and JAX warn of forks
+
+
+def numbers():
+    for number in range(6):
+        if number == 3 and not (child := os.fork()):
+            sys.exit()
+        yield number
+    os.waitpid(child, 0)
+
+
+made = rx.data.Dataset.from_generator(numbers, output_signature=rx.TensorSpec((), "int32"))
+made.save("saved")
+print(list(map(int, rx.data.Dataset.load("saved"))))
+kept = made.snapshot("kept")
+print(list(map(int, kept)))
+print(list(map(int, kept)))
+"""
+
+
+def test_a_forked_child_removes_nothing_that_its_parent_writes(tmp_path: Path):
+    lines = run_python(["-c", FORKS], tmp_path).splitlines()
+    assert lines == ["[0, 1, 2, 3, 4, 5]"] * 3

@@ -133,3 +133,12 @@ def test_recovering_in_two_threads_leaves_other_decoding_as_it_was():
     second_may_end.set()
     threads[1].join()
     assert files.LOAD_TRUNCATED_IMAGES == before
+
+
+def test_frames_of_a_gif_are_as_large_as_the_image():
+    head = b"GIF89a" + bytes([1, 0, 1, 0, 0x80, 0, 0, 0, 0, 0, 255, 255, 255])
+    frames = [bytes([0x2C, x, 0, 0, 0, 1, 0, 1, 0, 0, 2, 2, 0x44 + 8 * x, 1, 0]) for x in (0, 1)]
+    many = image.decode_gif(head + frames[0] * 20_000 + b"\x3b")
+    assert many.shape == (20_000, 1, 1, 3) and not many.any()
+    with pytest.raises(ValueError, match="frame 1 is larger than the image"):
+        image.decode_gif(head + b"".join(frames) + b"\x3b")

@@ -1,6 +1,7 @@
 """Steps are recorded, and run again with the same bits; what is wrong in them is found."""
 
 import json
+import os
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax._src.checkpoints import is_as_on_disk
+from replicax._src.checkpoints import _saving, is_as_on_disk
 from replicax._src.recording import _recorder
+from replicax._src.recording._ring import Ring
 from tests.recording.programs import BATCH, Program
 
 
@@ -433,3 +435,39 @@ def test_a_folder_with_files_of_such_names_is_refused(tmp_path: Path, name: str)
     with pytest.raises(FileExistsError, match=f"has not written: '{name}'.*another folder"):
         Program(tmp_path)
     assert (folder / name).read_text(encoding="utf-8") == "mine"
+
+
+def test_a_checkpoint_that_could_not_be_written_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    checkpoint = rx.train.Checkpoint(w=rx.Variable(1.0))
+    manager = rx.train.CheckpointManager(checkpoint, tmp_path / "managed")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for save in (manager.save, lambda: checkpoint.write(tmp_path / "written")):
+        with monkeypatch.context() as full:
+            full.setattr(_saving, "write_arrays", fail)
+            with pytest.raises(rx.errors.CheckpointError, match="disk is full"):
+                save()
+                assert not is_as_on_disk(checkpoint)
+                manager.wait()
+        assert not is_as_on_disk(checkpoint)
+        save()
+        assert is_as_on_disk(checkpoint)
+
+
+def test_checkpoints_of_segments_to_come_are_kept(tmp_path: Path):
+    ring = Ring(str(tmp_path / "recording" / "worker-0"), 1 << 20)
+    checkpoint = rx.train.Checkpoint(w=rx.Variable(1.0))
+    paths = [checkpoint.write(ring.place_for(f"start-{step}")) for step in (2, 4, 6)]
+    left = checkpoint.write(tmp_path / "recording" / "start-100")  # of a program that was killed
+    ring.begin_segment(2, paths[0])
+    assert all(map(os.path.isdir, paths)) and not os.path.isdir(left)
+    for step in (4, 6, 8, 10):
+        ring.begin_segment(
+            step, str(tmp_path / f"ckpt-{step}") if step > 6 else paths[step // 2 - 1]
+        )
+    assert list(map(os.path.isdir, paths)) == [False, False, True]
+    ring.close()

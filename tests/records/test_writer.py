@@ -10,6 +10,7 @@ import pytest
 import replicax as rx
 from replicax._src.records import TFRecordOptions, TFRecordWriter, scan_tfrecords
 from tests.records.test_tfrecord import CONTENTS, FILE
+from tests.scripts import run_python
 
 
 def write(path: Path, options: Any = None) -> bytes:
@@ -101,3 +102,46 @@ def test_names_and_order_are_those_of_tensorflow():
     names = "compression_type flush_mode input_buffer_size output_buffer_size window_bits "
     names += "compression_level compression_method mem_level compression_strategy"
     assert list(rx.io.TFRecordOptions.__dataclass_fields__) == names.split()
+
+
+FORKS = """
+import os
+import sys
+import warnings
+
+import replicax as rx
+
+warnings.simplefilter("ignore")  # Python and JAX warn of forks
+for compression in ("", "GZIP", "ZLIB"):
+    with rx.io.TFRecordWriter("two" + compression, compression) as writer:
+        writer.write(b"one")
+        if not (child := os.fork()):
+            sys.exit()  # which leaves the block, and frees the writer
+        os.waitpid(child, 0)
+        writer.write(b"two")
+    writer = rx.io.TFRecordWriter("child" + compression, compression)
+    writer.write(b"one")
+    if not (child := os.fork()):
+        writer.write(b"two")
+        writer.close()
+        sys.exit()
+    os.waitpid(child, 0)
+    os.close(writer._file.fileno())  # as a parent that is killed
+    os.dup2(os.open(os.devnull, os.O_WRONLY), writer._file.fileno())
+    for name in ("two", "child"):
+        print(list(rx.data.TFRecordDataset(name + compression, compression)))
+"""
+
+
+def test_a_forked_child_writes_nothing_that_its_parent_has_written(tmp_path: Path):
+    lines = run_python(["-c", FORKS], tmp_path).splitlines()
+    assert lines == [str([b"one", b"two"])] * 6
+
+
+def test_a_file_may_be_named_by_its_address(path: Path):
+    with rx.io.TFRecordWriter(f"file://{path}") as writer:
+        writer.write(b"one")
+    assert list(rx.data.TFRecordDataset(f"file://{path}")) == [b"one"]
+    assert list(rx.data.Dataset.list_files(f"file://{path}*")) == [str(path).encode()]
+    with pytest.raises(ValueError, match="three slashes"):
+        rx.io.TFRecordWriter("file://host/file")

@@ -31,6 +31,8 @@ from jax._src import config as _config
 from jax._src import distributed as _distributed
 from jax._src.lru_cache import LRUCache as _LRUCache
 
+from replicax._src._whole_file import whole_file
+
 _WRITE_ARGUMENTS = ["cache_key", "compile_time_secs", "module_name", "backend", "executable"]
 # While it is written, an entry is called so. Nobody writes one for an hour: it was killed.
 _UNFINISHED = re.compile(r".+-cache\.[0-9a-f]{32}")
@@ -123,13 +125,11 @@ class _WholeEntries:
         entry = os.path.join(os.fspath(self._path), f"{key}-cache")
         # On a shared file system, process numbers are not enough to tell writers apart.
         unfinished = f"{entry}.{uuid.uuid4().hex}"
-        try:
-            with open(unfinished, "wb") as file:
-                file.write(value)
-            os.replace(unfinished, entry)
-        except OSError:  # no space, no permission
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
+        with (
+            contextlib.suppress(OSError),  # no space, no permission
+            whole_file(entry, unfinished, durable=False) as file,
+        ):
+            file.write(value)
 
     def _remove_left_overs(self) -> None:
         """Removes what workers have begun that were killed then."""

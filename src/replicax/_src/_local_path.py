@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _HERE = "file://"
+_UP = re.compile(r"(.*/)?\.\.(?=/|\Z)", re.DOTALL)  # to the last of them
 
 
 def is_address(path: str) -> bool:
@@ -38,13 +39,23 @@ def as_path(given: object, what: str) -> str:
         )
     if "\0" in path:
         raise ValueError(f"`{what}` must be a path of the file system; got {path!r}.")
-    if path.startswith(_HERE) and not path.startswith(_HERE + "/"):
-        raise ValueError(f"`{what}`: write file:///path, with three slashes; got {path!r}.")
+    path = without_scheme(path)
     if is_address(path):
         raise ValueError(
             f"`{what}` must be a path of the file system; got {path!r}. Write to a folder of this "
             "machine, which may be one that is mounted; rx.io.gfile.copy copies files elsewhere."
         )
+    return path
+
+
+def without_scheme(path: str) -> str:
+    """Returns a path without a `file://` before it.
+
+    Raises:
+      ValueError: a host is named, or no path. TensorFlow reads that file of this machine.
+    """
+    if path.startswith(_HERE) and not path.startswith(_HERE + "/"):
+        raise ValueError(f"Write file:///path, with three slashes; got {path!r}.")
     return path.removeprefix(_HERE)
 
 
@@ -53,8 +64,13 @@ def absolute_path(given: object, what: str) -> str:
     path = as_path(given, what)
     if not path:
         raise ValueError(f"`{what}` must name a file or a folder; got {given!r}.")
-    if ".." in path.split("/"):  # after a link, it is above what that leads to
-        return os.path.join(os.getcwd(), path).rstrip("/")
+    return made_absolute(path)
+
+
+def made_absolute(path: str) -> str:
+    """Returns a path from `/` on: that of the same file, also where a `..` comes after a link."""
+    if up := _UP.match(path):
+        path = os.path.join(os.path.realpath(up[0]), path[up.end() :].lstrip("/"))
     return os.path.abspath(path)
 
 

@@ -36,6 +36,15 @@ def test_elements_of_one_shape_come_in_whole_steps_only():
     assert steps_of(single) == [[0, 1, 2, 3], [4, 5, 6, 7]] and len(single) == 2
 
 
+@pytest.mark.parametrize("size", [4, 5])
+def test_data_sets_of_two_shapes_in_a_row_are_not_of_one(size: int):
+    def made(context: Any) -> Any:
+        return Dataset.range(8).batch(4, True).concatenate(Dataset.range(size).batch(size, True))
+
+    steps = steps_of(mirrored(2).distribute_datasets_from_function(made))
+    assert steps == [[[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 1, 2, 3, 4], []]][: size - 3]
+
+
 def test_the_function_is_told_who_reads(strategy: Any):
     contexts: list[Any] = []
 

@@ -26,9 +26,9 @@ def last_on_disk(checkpoint: Checkpoint) -> tuple[int, str | None]:
 
 def is_as_on_disk(checkpoint: Checkpoint) -> bool:
     """Whether no variable was changed since then, and what is there is a checkpoint of ours."""
+    checkpoint._let_finish()
     if not checkpoint._is_ours_on_disk:
         return False
-    checkpoint.sync()
     variables = [(variable(), storage()) for variable, storage in checkpoint._storages_on_disk]
     return all(each is not None and own_storage(each) is known for each, known in variables)
 

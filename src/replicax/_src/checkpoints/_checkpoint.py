@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from replicax._src._errors import CheckpointError
@@ -173,16 +174,23 @@ class Checkpoint:
 
     def _written(self, path: str) -> str:
         save = self._save(path)
-        if save.is_others:
-            return save.path
-        with save.phase("saving", True):
-            return save.finish()
+        return save.path if save.is_others else self._finish(save)
+
+    def _finish(self, save: Save, committed: Callable[[], None] = lambda: None) -> str:
+        """Writes what was taken; returns its path."""
+        try:
+            with save.phase("saving", True):
+                return save.finish(committed)
+        except BaseException:
+            if self._last_on_disk[1] == save.path:  # nothing is there, or what was there before
+                object.__setattr__(self, "_is_ours_on_disk", False)
+            raise
 
     def _save(self, path: str, metrics: dict[str, float] | None = None) -> Save:
         """Takes the values; `finish()` of what it returns writes them."""
         self._require_outside("saved")
         require_below(path)
-        self.sync()
+        self._let_finish()
         with self._turns:  # values of one moment, of which who records knows the step
             nodes = walk(self)
             self._require_restored(nodes)
@@ -217,7 +225,12 @@ class Checkpoint:
     def sync(self) -> None:
         """Waits for a save of a manager that is still being written."""
         if self._unfinished is not None:
-            self._unfinished()
+            self._unfinished.wait()
+
+    def _let_finish(self) -> None:
+        """Waits for the same; if that has failed, the manager says so when it is asked next."""
+        if self._unfinished is not None:
+            self._unfinished.finish()
 
     # ------------------------------------------------------------------ restoring
 

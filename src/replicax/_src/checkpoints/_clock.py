@@ -8,7 +8,7 @@ import os
 import time
 from typing import final
 
-from replicax._src.checkpoints import _folder
+from replicax._src._whole_file import whole_file
 from replicax._src.checkpoints._manifest import open_regular
 from replicax._src.checkpoints._names import LAST_KEPT
 from replicax._src.checkpoints._problems import DamagedCheckpointError
@@ -46,8 +46,8 @@ class Clock:
         """Makes `moment` the time, also for the next manager."""
         self.last_kept = moment
         with contextlib.suppress(OSError):  # a clock that starts again is no failure of a save
-            _folder.write_file(self._path + ".new", f"{moment!r}\n".encode())
-            os.replace(self._path + ".new", self._path)
+            with whole_file(self._path, self._path + ".new") as file:
+                file.write(f"{moment!r}\n".encode())
             self._is_written = True
 
     def _read(self) -> float | None:

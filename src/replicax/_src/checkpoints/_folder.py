@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import final
 
 from replicax._src._checksums import checksum_of
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints import _manifest
 from replicax._src.checkpoints._leftovers import require_replaceable, settle
 from replicax._src.checkpoints._lock import PathLock
@@ -89,10 +90,9 @@ class PartialFolder:
 
 def write_file(path: str, data: bytes) -> None:
     """Writes a file with this content, which is on the disk when the call returns."""
-    with open(path, "wb", buffering=0) as file:
-        left = memoryview(data)
-        while left:
-            left = left[file.write(left) :]
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
         os.fsync(file.fileno())
 
 
@@ -188,7 +188,7 @@ def _not_found(path: str) -> str:
                 f"{text} It is a directory of checkpoints: {', '.join(inside)}. Pass the path of "
                 f"one of them, or rx.train.latest_checkpoint({path!r})."
             )
-    parent, name = os.path.split(os.path.abspath(path))
+    parent, name = os.path.split(made_absolute(path))
     beside = [os.path.basename(each) for each, _ in checkpoints_in(parent)]
     similar = [each for each in beside if each.startswith(f"{name}-")]
     if similar:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from replicax._src import _warnings
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._background import finish_all
 from replicax._src.checkpoints._names import MANIFEST, OBJECTS, is_numbered
@@ -77,7 +78,7 @@ def latest_checkpoint(
     """
     directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
-    directory = os.path.abspath(directory)
+    directory = made_absolute(directory)
     return latest_whole(directory) or latest_bundle(directory)
 
 
@@ -91,7 +92,7 @@ def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
     """
     directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
-    directory = os.path.abspath(directory)
+    directory = made_absolute(directory)
     ours = [path for path, _ in _folder.checkpoints_in(directory)]
     return [*bundles_in(directory), *ours]
 

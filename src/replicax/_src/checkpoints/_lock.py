@@ -28,6 +28,7 @@ class PathLock:
           BlockingIOError: somebody else has it; the text says who.
         """
         self._path = target + LOCK
+        self._process: int | None = os.getpid()
         while True:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             self._descriptor = os.open(self._path, flags, 0o666)
@@ -39,7 +40,6 @@ class PathLock:
             if self._is_still_there():
                 break
             os.close(self._descriptor)  # who had it before has removed the file meanwhile
-        self.is_held = True
         with contextlib.suppress(OSError):  # on a full disk nobody is told who it is
             os.ftruncate(self._descriptor, 0)
             os.pwrite(
@@ -65,9 +65,15 @@ class PathLock:
             return False
         return os.path.samestat(os.fstat(self._descriptor), now)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has it; a forked child has not."""
+        return self._process == os.getpid()
+
     def release(self) -> None:
         """Lets others save there."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        if self.is_held:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
         os.close(self._descriptor)
-        self.is_held = False
+        self._process = None

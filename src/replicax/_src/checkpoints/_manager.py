@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, SupportsInt
 
 from replicax._src._errors import add_note
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._background import Background
 from replicax._src.checkpoints._checkpoint import Checkpoint
@@ -167,7 +168,7 @@ class CheckpointManager:
             )
         self._ranking = None if best_metric is None else Ranking(best_metric, best_mode)
         self._checkpoint = checkpoint
-        self._directory = os.path.abspath(as_path(directory, "directory"))
+        self._directory = made_absolute(as_path(directory, "directory"))
         self._max_to_keep = max_to_keep
         self._keep_hours = keep_checkpoint_every_n_hours
         self._name = checkpoint_name
@@ -295,7 +296,7 @@ class CheckpointManager:
         number = int(counter.numpy()) if number is None else number
         path = os.path.join(self._directory, f"{self._name}-{number}")
         save = self._checkpoint._save(path, measured)
-        object.__setattr__(self._checkpoint, "_unfinished", self.wait)
+        object.__setattr__(self._checkpoint, "_unfinished", self._background)
         self._written_to = os.path.dirname(save.path)
         if save.is_others:
             self._verified = None
@@ -307,8 +308,7 @@ class CheckpointManager:
         return save.path
 
     def _finish(self, save: Save) -> None:
-        with save.phase("saving", True):
-            save.finish(self._sweep)
+        self._checkpoint._finish(save, self._sweep)
         self._verified = save.path
 
     def _step(self) -> int:

@@ -15,7 +15,7 @@ def as_path(given: object, what: str) -> str:
       what: the call and its argument, for the error.
     """
     path = _local_path.as_path(given, what)
-    if "\\" in os.path.abspath(path):
+    if "\\" in _local_path.made_absolute(path):
         # TensorStore would write the arrays somewhere else.
         raise ValueError(
             f"`{what}` must be a path without backslashes, which are taken for slashes when arrays "

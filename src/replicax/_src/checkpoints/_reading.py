@@ -11,6 +11,7 @@ from typing import Any, final
 import jax
 import numpy as np
 
+from replicax._src._local_path import made_absolute
 from replicax._src._typing import override
 from replicax._src.checkpoints._background import finish_all
 from replicax._src.checkpoints._graph import Kind
@@ -162,7 +163,7 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
         TensorFlow's checkpoints, the prefix, or the directory; TensorFlow need not be there. Or a
         file of SafeTensors, or the index of one in parts, with the package `safetensors`.
     """
-    path = os.path.abspath(as_path(ckpt_dir_or_file, "ckpt_dir_or_file"))
+    path = made_absolute(as_path(ckpt_dir_or_file, "ckpt_dir_or_file"))
     finish_all()
     if is_safetensors(path):
         return SafeTensorsReader(SafeTensors(path))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from replicax._src._local_path import made_absolute
 from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import read_arrays
@@ -135,7 +136,7 @@ class SavedFolder(Saved):
           path: where it is.
           verified: whether every byte has been checked just now.
         """
-        self.path = os.path.abspath(path)
+        self.path = made_absolute(path)
         self.mark = _folder.mark_of(path)
         self._manifest = _folder.read_manifest(path) if verified else _folder.verify(path)
         self.objects, spelling = read_objects(path)

@@ -21,6 +21,7 @@ from typing import Any, final
 import numpy as np
 
 from replicax._src._errors import UnavailableError
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import write_arrays
 from replicax._src.checkpoints._elsewhere import WrittenElsewhere
@@ -54,7 +55,7 @@ class Save:
         """
         self._metrics = metrics or {}
         job = _job.current_job()
-        self.path = os.path.abspath(path)
+        self.path = made_absolute(path)
         self._partial: _folder.PartialFolder | None = None
         self._elsewhere: WrittenElsewhere | None = None
         self.is_writer = job.worker == 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from replicax._src._errors import CheckpointError
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints._checkpoint import Checkpoint
 from replicax._src.checkpoints._latest import checkpoints_iterator
 from replicax._src.checkpoints._paths import as_path
@@ -79,7 +80,7 @@ class SidecarEvaluator:
             )
         self.model = model
         self.data = data
-        self.checkpoint_dir = os.path.abspath(as_path(checkpoint_dir, "checkpoint_dir"))
+        self.checkpoint_dir = made_absolute(as_path(checkpoint_dir, "checkpoint_dir"))
         self.steps = steps
         self.max_evaluations = max_evaluations
         self.callbacks = list(callbacks or [])

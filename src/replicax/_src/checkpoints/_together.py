@@ -7,11 +7,11 @@ them do it or none.
 
 from __future__ import annotations
 
-import os
 from typing import final
 
 from replicax._src import _warnings
 from replicax._src._errors import CheckpointError
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._graph import CALL_COUNTER, GraphNode, Kind
 from replicax._src.checkpoints._leaf import has_parts_elsewhere
@@ -61,7 +61,7 @@ class Restoring:
 
     def chosen(self, path: str | None) -> str | None:
         """Returns what to restore: what the first worker was told to, or its equal here."""
-        path = None if path is None else os.path.abspath(path)
+        path = None if path is None else made_absolute(path)
         mark = None if path is None else _folder.mark_of(path)
         words = self._job.exchange(f"{self._topic}-restore", [path, mark])
         first, first_mark = words[0]

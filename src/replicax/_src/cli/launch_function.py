@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 from replicax._src._errors import WorkerLostError, add_note
+from replicax._src._whole_file import whole_file
 from replicax._src.cli._errand import OUTCOME, PAYLOAD
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._launch import Launch
@@ -305,7 +306,6 @@ def _pickled_error(error: BaseException) -> tuple[bytes, str, str]:
 
 
 def _leave(packed: bytes, text: str, trace: str) -> None:
-    path = Path(os.environ[OUTCOME])
-    half = path.with_suffix(".half")
-    half.write_bytes(pickle.dumps((packed, text, trace)))
-    half.replace(path)
+    path = os.environ[OUTCOME]
+    with whole_file(path, f"{path}.half", durable=False) as file:
+        file.write(pickle.dumps((packed, text, trace)))

@@ -11,7 +11,8 @@ import numpy as np
 from replicax._src._arrays import STRING
 from replicax._src._tensor_spec import Shape, TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, Held
+from replicax._src.data._composed_blocks import Batched, concatenate
 from replicax._src.data._elements import (
     Element,
     Structure,

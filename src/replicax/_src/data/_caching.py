@@ -12,6 +12,7 @@ from replicax._src._typing import override
 from replicax._src.data import _cache_file
 from replicax._src.data._blocks import Block, Held
 from replicax._src.data._elements import Structure, map_leaves, own, read_only
+from replicax._src.data._leaf_columns import check_can_be_kept
 from replicax._src.data._node import (
     Node,
     OneInput,
@@ -144,7 +145,7 @@ class CacheReader(ReaderOfOne):
         try:
             rows = [map_leaves(read_only, own(row)) for row in self._reader.take(count).rows()]
             if rows and not self._elements and self._node.filename:
-                _cache_file.check_can_be_kept(rows[0])
+                check_can_be_kept(rows[0])
         except BaseException:
             self._whole = False  # an element is missing
             raise

@@ -12,7 +12,8 @@ import numpy as np
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import DTypeLike, override
 from replicax._src.data._arguments import as_count, as_weights
-from replicax._src.data._blocks import EMPTY, Block, Columns, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Columns
+from replicax._src.data._composed_blocks import concatenate
 from replicax._src.data._elements import DatasetBase, Structure
 from replicax._src.data._node import (
     INFINITE,
@@ -22,6 +23,7 @@ from replicax._src.data._node import (
     OneInput,
     Reader,
     ReaderOfOne,
+    Seeded,
     merged_specs,
     take_all,
 )
@@ -227,22 +229,16 @@ class ChooseReader(Reader):
 # ------------------------------------------------------------------ random sources
 
 
-class _Random(Node):
+class _Random(Seeded, Node):
     """A source of random numbers: the same in each iteration unless told otherwise."""
 
     seed: int | None
     rerandomize: bool
     drawn: int = dataclasses.field(default_factory=draw, kw_only=True)
 
-    @property
-    @override
-    def draws(self) -> bool:
-        return self.seed is None
-
-    def random(self, run: Run) -> np.random.Generator:
+    def of(self, run: Run) -> np.random.Generator:
         """Returns the generator of one walk."""
-        seed = run.seed_of(self.drawn) if self.seed is None else self.seed
-        return run.random(seed, self.drawn, not self.rerandomize)
+        return self.random(run, not self.rerandomize)
 
     @override
     def _cardinality(self) -> int:
@@ -264,7 +260,7 @@ class RandomNumbers(_Random, label="RandomDataset"):
 
     @override
     def open(self, run: Run) -> Reader:
-        bits = self.random(run).bit_generator
+        bits = self.of(run).bit_generator
         return _Drawn(lambda count: (bits.random_raw(count) >> np.uint64(32)).astype(np.int64))
 
 
@@ -276,7 +272,10 @@ class RandomChoices(_Random, label="RandomChoices"):
 
     @override
     def open(self, run: Run) -> Reader:
-        random, limits = self.random(run), np.cumsum(self.weights) / sum(self.weights)
+        random, limits = (
+            self.of(run),
+            np.cumsum(self.weights) / sum(self.weights),
+        )
         most = len(limits) - 1  # the last limit may be a little below 1
 
         def choose(count: int) -> np.ndarray:
@@ -306,7 +305,7 @@ class WeightedChoices(OneInput, label="RandomChoices"):
 
     @override
     def open(self, run: Run) -> Reader:
-        return _WeightedReader(self.input.open(run), self.random.random(run), self.count)
+        return _WeightedReader(self.input.open(run), self.random.of(run), self.count)
 
     @override
     def _spec(self) -> Any:

@@ -12,7 +12,8 @@ import numpy as np
 
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import PyTree, override
-from replicax._src.data._blocks import EMPTY, Block, Broken, Zipped, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Broken
+from replicax._src.data._composed_blocks import Zipped, concatenate
 from replicax._src.data._elements import DatasetBase, Element, Structure
 from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (
@@ -325,10 +326,6 @@ class Interleave(Generated, runs_user_code=True, pulls_user_code=True):
         """The data set of the first element, to see what they are like."""
         elements = first_elements(self.input, 1)
         return self.data_set_of(elements[0]) if elements else None
-
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
 
     @override
     def _spec(self) -> Any:

@@ -18,7 +18,8 @@ from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
 from replicax._src.data._batching import Batch
 from replicax._src.data._binding import names_any
-from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, ElementFunction, Held, Mapped
+from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, Held
+from replicax._src.data._composed_blocks import ElementFunction, Mapped
 from replicax._src.data._elements import (
     Element,
     ElementSpec,
@@ -29,7 +30,6 @@ from replicax._src.data._elements import (
     own,
 )
 from replicax._src.data._node import (
-    UNKNOWN,
     Generated,
     Node,
     NoElements,
@@ -361,10 +361,6 @@ class Filter(Generated, runs_user_code=True, pulls_user_code=True):
                     yield Broken(error)
                     kept = []
             yield Held(kept)
-
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
 
     @override
     def details(self) -> str:

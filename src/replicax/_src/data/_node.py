@@ -12,9 +12,12 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, ClassVar, Self, dataclass_transform, final
 
+import numpy as np
+
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, concatenate
+from replicax._src.data._blocks import EMPTY, Block
+from replicax._src.data._composed_blocks import concatenate
 from replicax._src.data._elements import (
     DatasetBase,
     Element,
@@ -210,6 +213,22 @@ class OneInput(Node):
         return self.input.cardinality
 
 
+class Seeded:
+    """What is added to a node that draws random numbers, by a seed that may be the user's."""
+
+    seed: int | None
+    drawn: int  # the seed that it drew for itself
+
+    @property
+    def draws(self) -> bool:
+        return self.seed is None
+
+    def random(self, run: Run, same_each_time: bool) -> np.random.Generator:
+        """Returns the generator of one walk."""
+        seed = run.seed_of(self.drawn) if self.seed is None else self.seed
+        return run.random(seed, self.drawn, same_each_time)
+
+
 @final
 class Slices(Reader):
     """A walk over a block that is there from the start."""
@@ -276,6 +295,10 @@ class Generated(OneInput):
     def open(self, run: Run) -> Reader:
         reader = self.input.open(run)
         return Pulled(self._blocks(reader, run), reader)
+
+    @override
+    def _cardinality(self) -> int:
+        return UNKNOWN
 
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
         """Yields the blocks of one walk."""

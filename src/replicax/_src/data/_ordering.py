@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, Counted, Zipped, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Counted
+from replicax._src.data._composed_blocks import Zipped, concatenate
 from replicax._src.data._elements import Structure
 from replicax._src.data._node import (
     INFINITE,
@@ -17,6 +18,7 @@ from replicax._src.data._node import (
     OneInput,
     Reader,
     ReaderOfOne,
+    Seeded,
     Slices,
     take_all,
     walk,
@@ -25,7 +27,7 @@ from replicax._src.data._run import Run, draw
 
 
 @final
-class Shuffle(OneInput, keeps_elements=True, reorders=True):
+class Shuffle(Seeded, OneInput, keeps_elements=True, reorders=True):
     """A random order, as far as a buffer of `buffer_size` elements allows it.
 
     TensorFlow's algorithm: fill the buffer; then, again and again, hand out one of it and put the
@@ -37,15 +39,9 @@ class Shuffle(OneInput, keeps_elements=True, reorders=True):
     reshuffle_each_iteration: bool
     drawn: int = dataclasses.field(default_factory=draw)
 
-    @property
-    @override
-    def draws(self) -> bool:
-        return self.seed is None
-
     @override
     def open(self, run: Run) -> Reader:
-        seed = run.seed_of(self.drawn) if self.seed is None else self.seed
-        random = run.random(seed, self.drawn, not self.reshuffle_each_iteration)
+        random = self.random(run, not self.reshuffle_each_iteration)
         size = self.buffer_size
         if self.input.cardinality >= 0:
             size = min(size, self.input.cardinality) if size > 0 else self.input.cardinality

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import Block, Columns, ElementFunction, RecordRows
+from replicax._src.data._blocks import Block, Columns, RecordRows
+from replicax._src.data._composed_blocks import ElementFunction
 from replicax._src.data._elements import Structure
 from replicax._src.data._indexed import Indexed
 from replicax._src.data._node import Node

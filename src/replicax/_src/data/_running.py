@@ -16,9 +16,9 @@ from replicax._src.data._blocks import Block, Broken, Held
 from replicax._src.data._elements import Element, Structure, as_element, own
 from replicax._src.data._mapping import call, is_kept, name_of, seen_spec
 from replicax._src.data._node import (
-    UNKNOWN,
     Generated,
     Reader,
+    Seeded,
     chunk_of,
     observed_spec,
     spec_of,
@@ -43,6 +43,10 @@ class Scan(Generated, runs_user_code=True, pulls_user_code=True):
                 yield Broken(error)
                 continue
             yield Held([element])
+
+    @override
+    def _cardinality(self) -> int:
+        return self.input.cardinality
 
     def _step(self, structure: Structure, state: Element, element: Element) -> tuple[Any, Any]:
         try:
@@ -100,10 +104,6 @@ class TakeWhile(Generated, runs_user_code=True, pulls_user_code=True):
             yield Held([own(row)])
 
     @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
-
-    @override
     def details(self) -> str:
         return name_of(self.predicate)
 
@@ -129,10 +129,6 @@ class Unique(Generated):
                     seen.add(key)
                     new.append(own(row))
             yield Held(new)
-
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
 
 
 UNIQUE_TYPES = (np.dtype(np.int32), np.dtype(np.int64), np.dtype(object))
@@ -189,10 +185,6 @@ class IgnoreErrors(Generated):
         if self.log_warning:
             warn(f"ignore_errors() leaves an element out: {type(error).__name__}: {error}")
 
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
-
 
 # ------------------------------------------------------------------ other shares of classes
 
@@ -202,7 +194,7 @@ _ESTIMATED_AT_ONCE = 32  # elements
 
 @final
 class Resample(
-    Generated, label="RejectionResampleDataset", runs_user_code=True, pulls_user_code=True
+    Seeded, Generated, label="RejectionResampleDataset", runs_user_code=True, pulls_user_code=True
 ):
     """Pairs of a class and an element, of which so many are dropped that classes come as wanted.
 
@@ -216,15 +208,9 @@ class Resample(
     seed: int | None
     drawn: int = dataclasses.field(default_factory=draw)
 
-    @property
-    @override
-    def draws(self) -> bool:
-        return self.seed is None
-
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
-        seed = run.seed_of(self.drawn) if self.seed is None else self.seed
-        random = run.random(seed, self.drawn, same_each_time=False)
+        random = self.random(run, same_each_time=False)
         seen = np.full(len(self.target), float(_SMOOTHING))
         ended = False
         while not ended:
@@ -265,10 +251,6 @@ class Resample(
                 f"the class {number}, and target_dist has {len(self.target)}, counted from 0."
             )
         return number
-
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
 
     @override
     def _spec(self) -> Any:

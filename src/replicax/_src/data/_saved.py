@@ -27,6 +27,7 @@ from replicax._src._local_path import naming
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data import _cache_file
 from replicax._src.data._abandoned import create_locked, is_abandoned
+from replicax._src.data._described import described, integer, is_dtype, structure_like
 from replicax._src.data._elements import (
     Element,
     ElementSpec,
@@ -34,6 +35,7 @@ from replicax._src.data._elements import (
     leaves_with_names,
     own,
 )
+from replicax._src.data._leaf_columns import check_can_be_kept
 
 INDEX = "replicax-dataset"
 _FIRST_LINE = b"replicax data set 1\n"
@@ -91,7 +93,7 @@ class Index:
                 "load(path, element_spec=...), with the element_spec of the data set that was "
                 "saved."
             )
-        like = _cache_file.structure_like(self.structure)
+        like = structure_like(self.structure)
         specs = [
             TensorSpec.on_host(shape, STRING if dtype == "string" else np.dtype(dtype))
             for shape, dtype in self.leaves
@@ -173,16 +175,19 @@ class Writer:
         self._shards: dict[int, list[Part]] = {}
         self._old = _old_index(folder, operation)
         os.makedirs(folder, exist_ok=True)
+        self._process = os.getpid()
         self._token = secrets.token_hex(8)
         self._temporary = os.path.join(folder, f"{INDEX}-{self._token}")  # of the index
         self._handle = create_locked(self._temporary)
-        self._release = weakref.finalize(self, _release, self._handle, self._temporary)
+        self._release = weakref.finalize(
+            self, _release, self._handle, self._temporary, self._process
+        )
         _tidy(folder)
 
     def add(self, element: Element) -> None:
         """Takes the next element."""
         if not self._shards and not self._open:
-            _cache_file.check_can_be_kept(element, self._operation)
+            check_can_be_kept(element, self._operation)
         shard = self._shard_of(element)
         held = self._open.setdefault(shard, [])
         held.append(own(element))
@@ -210,7 +215,7 @@ class Writer:
         for shard in sorted(self._open):
             self._flush(shard)
         description = {
-            "structure": _cache_file.described(spec),
+            "structure": described(spec),
             "leaves": [_leaf(leaf) for _, leaf in leaves_with_names(spec)],
             "shards": [
                 [shard, [[part.name, part.elements] for part in self._shards[shard]]]
@@ -242,6 +247,8 @@ class Writer:
 
     def give_up(self) -> None:
         """Removes what was written so far, and the folder if it was made for it."""
+        if os.getpid() != self._process:  # a forked child leaves what its parent still writes
+            return
         _remove(self._folder, self._parts())
         self._shards, self._open = {}, {}
         self._release()
@@ -253,9 +260,10 @@ class Writer:
         return [part for parts in self._shards.values() for part in parts]
 
 
-def _release(handle: int, temporary: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(temporary)
+def _release(handle: int, temporary: str, process: int) -> None:
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
     os.close(handle)
 
 
@@ -358,10 +366,10 @@ def read_index(folder: str) -> Index:
             _checked_structure(found["structure"], len(found["leaves"])),
             [_checked_leaf(*leaf) for leaf in found["leaves"]],
             {
-                _cache_file.integer(shard): [_checked_part(*p) for p in parts]
+                integer(shard): [_checked_part(*p) for p in parts]
                 for shard, parts in found["shards"]
             },
-            tuple(_cache_file.integer(seed) for seed in found["seeds"]),
+            tuple(integer(seed) for seed in found["seeds"]),
         )
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         _damaged(path, f"it cannot be understood ({error!r:.80})")
@@ -369,18 +377,18 @@ def read_index(folder: str) -> Index:
 
 def _checked_structure(structure: Any, leaves: int) -> Any:
     if not isinstance(structure, str):
-        like = _cache_file.structure_like(structure)
+        like = structure_like(structure)
         if len(Structure(like).leaves(like)) != leaves:
             raise ValueError(f"{leaves} leaves in the structure {structure!r:.60}")
     return structure
 
 
 def _checked_leaf(shape: Any, dtype: object) -> tuple[list[int | None] | None, str]:
-    if not isinstance(dtype, str) or not _cache_file.is_dtype(dtype):
+    if not isinstance(dtype, str) or not is_dtype(dtype):
         raise ValueError(f"a leaf of {dtype!r:.40}")
     if shape is None:
         return None, dtype
-    sizes = [None if size is None else _cache_file.integer(size) for size in shape]
+    sizes = [None if size is None else integer(size) for size in shape]
     if any(size is not None and size < 0 for size in sizes):
         raise ValueError(f"a leaf of the shape {shape!r:.40}")
     return sizes, dtype
@@ -389,15 +397,15 @@ def _checked_leaf(shape: Any, dtype: object) -> tuple[list[int | None] | None, s
 def _checked_part(name: object, elements: object) -> Part:
     if not isinstance(name, str) or _PART.fullmatch(name) is None:
         raise ValueError(f"a part that is called {name!r:.60}")
-    if _cache_file.integer(elements) <= 0:
+    if integer(elements) <= 0:
         raise ValueError(f"a part of {elements!r:.40} elements")
-    return Part(name, _cache_file.integer(elements))
+    return Part(name, integer(elements))
 
 
 def specs_fit(given: ElementSpec, index: Index) -> bool:
     """Returns whether a spec that a user gave is that of the elements, as far as is known."""
     leaves = [leaf for _, leaf in leaves_with_names(given)]
-    if _cache_file.described(given) != index.structure:
+    if described(given) != index.structure:
         return False
     return len(leaves) == len(index.leaves) and all(
         _leaf(leaf)[1] == dtype and _shapes_fit(leaf.shape, shape)

@@ -12,6 +12,7 @@ import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import add_note
+from replicax._src._local_path import without_scheme
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
 from replicax._src.data._blocks import Block, Counted, Held, Rows, Table
@@ -328,7 +329,7 @@ class Files(Node):
 def file_name(name: object) -> str:
     if not isinstance(name, bytes | str):
         raise TypeError(f"A file name must be text; got {name!r}.")
-    return os.fsdecode(name)
+    return without_scheme(os.fsdecode(name))
 
 
 def names_that_match(patterns: FileNames) -> list[str]:
@@ -336,7 +337,7 @@ def names_that_match(patterns: FileNames) -> list[str]:
     if isinstance(patterns, str | bytes | os.PathLike):
         patterns = [patterns]
     names: list[str] = []
-    for pattern in map(os.fsdecode, patterns):
+    for pattern in map(without_scheme, map(os.fsdecode, patterns)):
         found = glob.glob(pattern, recursive=True)
         if not found:
             raise FileNotFoundError(f"No files match the pattern {pattern!r} (in {os.getcwd()!r}).")

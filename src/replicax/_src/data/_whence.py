@@ -13,18 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicax._src.data._blocks import (
-    Batched,
-    Block,
-    Held,
-    Joined,
-    Mapped,
-    Numbered,
-    RecordRows,
-    Rows,
-    Zipped,
-)
+from replicax._src.data._blocks import Block, Held, Numbered, RecordRows, Rows
 from replicax._src.data._combining import Interleave
+from replicax._src.data._composed_blocks import Batched, Joined, Mapped, Zipped
 from replicax._src.data._elements import Structure
 from replicax._src.data._indexed import Fetched
 from replicax._src.data._node import Node, Reader, walk

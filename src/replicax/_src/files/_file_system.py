@@ -22,7 +22,8 @@ from replicax._src._errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from replicax._src._local_path import ADDRESS
+from replicax._src._local_path import ADDRESS, without_scheme
+from replicax._src._whole_file import whole_file
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
@@ -68,7 +69,7 @@ def file_system_of(path: Path) -> tuple[FileSystem, str]:
     if found is None:
         return LOCAL, text
     if found[1] == "file":
-        return LOCAL, text[len("file://") :]
+        return LOCAL, without_scheme(text)
     return RemoteFiles(found[1], text), text
 
 
@@ -195,24 +196,21 @@ def replaced(path: str) -> Iterator[str]:
     no plain file, is another user's or has several names is written in place.
     """
     target = os.path.realpath(path)  # of a link, what it leads to
-    beside = None
+    number, beside = -1, None
     with contextlib.suppress(OSError):
         found = os.stat(target)
         is_own = found.st_uid == os.geteuid() and os.access(target, os.W_OK)
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and is_own:
             number, beside = tempfile.mkstemp(prefix=".replicax-", dir=os.path.dirname(target))
-            os.close(number)
     if beside is None:
         yield path
         return
     try:
-        yield beside
-        shutil.copymode(target, beside)
-        os.replace(beside, target)
-    except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(beside)
-        if isinstance(error, OSError) and beside in (error.filename, error.filename2):
+        with whole_file(target, beside, number, durable=False):
+            yield beside
+            shutil.copymode(target, beside)
+    except OSError as error:
+        if beside in (error.filename, error.filename2):
             error.filename, error.filename2 = path, None
         raise
 

@@ -206,12 +206,18 @@ def _frames(picture: Any, channels: int, operation: str) -> np.ndarray:
     with _named_damage(operation):
         count = picture.n_frames
     _require_few_pixels(picture.size, count, operation)
-    frames: list[np.ndarray] = []
+    width, height = picture.size
+    frames = np.empty((count, height, width, channels), np.uint8)
     for number in range(count):
         with _named_damage(operation):
             picture.seek(number)
-        frames.append(_pixels(picture, channels, operation))
-    return np.stack(frames)
+        frame = _pixels(picture, channels, operation)
+        if frame.shape != frames.shape[1:]:
+            raise ValueError(
+                f"{operation}: the image is damaged (frame {number} is larger than the image)."
+            )
+        frames[number] = frame
+    return frames
 
 
 # ------------------------------------------------------------------ encoding

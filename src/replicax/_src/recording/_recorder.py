@@ -346,7 +346,7 @@ class Recorder:
     def _begin_segment(self, changed: Sequence[Variable], read: Sequence[Variable]) -> None:
         """Notes it where the state of the program is that of a checkpoint."""
         if not is_as_on_disk(self._checkpoint):  # it was changed since, or is of TensorFlow's form
-            start = os.path.join(self._directory, f"start-{self._step}")
+            start = self._ring.place_for(f"start-{self._step}")
             self._ring.forget(start)
             self._checkpoint.write(start)
         _, path = self._on_disk = last_on_disk(self._checkpoint)
@@ -356,7 +356,7 @@ class Recorder:
         unsaved = unsaved_among(changed, self._checkpoint)
         if unsaved:
             head["unsaved"] = f"unsaved-{self._step}"
-            Checkpoint(variables=unsaved).write(os.path.join(self._directory, head["unsaved"]))
+            Checkpoint(variables=unsaved).write(self._ring.place_for(head["unsaved"]))
         saved = variables_by_name(self._checkpoint)
         used = [*changed, *read]
         self._outside.begin(saved, used, unsaved, unsaved_among(read, self._checkpoint))

@@ -19,6 +19,7 @@ import numpy as np
 
 from replicax._src._errors import DataLossError, FailedPreconditionError
 from replicax._src._local_path import naming
+from replicax._src._whole_file import whole_file
 from replicax._src.checkpoints import PathLock, sweep
 from replicax._src.recording._inputs import Kept, bits_of, dtype_of, in_line, is_small, plain_bytes
 
@@ -51,8 +52,8 @@ def write_private(path: str, data: bytes) -> None:
 def write_description(folder: str, described: dict[str, Any]) -> None:
     """Writes what a recording is of; the file is there whole or not at all."""
     path = os.path.join(folder, DESCRIPTION)
-    write_private(f"{path}.partial", json.dumps(described, indent=1).encode())
-    os.replace(f"{path}.partial", path)
+    with whole_file(path, f"{path}.partial", mode=0o600, durable=False) as file:
+        file.write(json.dumps(described, indent=1).encode())
 
 
 def _require_ours(folder: str) -> None:
@@ -97,6 +98,7 @@ class Ring:
         self._segment: int = max(segments_in(folder), default=0)
         self._file: int | None = None
         self._first_steps: dict[int, int] = {}  # of each segment of this process
+        self._kept: set[str] = set()  # checkpoints of segments that have not begun
         self.is_full = False
         self.is_broken = False  # then nothing more is written
         self.names: Sequence[str] = ()  # of the figures, as the segment has them
@@ -122,7 +124,7 @@ class Ring:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
         if os.path.basename(self.folder) == "worker-0":  # what all workers have together
-            self._clear_checkpoints(after)
+            self._clear_checkpoints()
         kept = [step for number, step in self._first_steps.items() if number not in old]
         if len(self._first_steps) > 1:
             for name in self._earlier:
@@ -137,18 +139,21 @@ class Ring:
             if head_of(self.folder, number)[1] == checkpoint:
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
 
-    def _clear_checkpoints(self, after: int) -> None:
-        """Removes what was written here for segments that are gone.
+    def place_for(self, name: str) -> str:
+        """Returns where something is written that a segment to come begins with."""
+        self._kept.add(name)
+        return os.path.join(os.path.dirname(self.folder), name)
 
-        What has later steps than `after` is for a segment that has not begun yet.
-        """
-        names = os.listdir(os.path.dirname(self.folder))
-        kept = {name for name in names if _number(name) > after}
+    def _clear_checkpoints(self) -> None:
+        """Removes what was written here for segments that are gone."""
+        begun: set[str] = set()
         for segment in segments_in(self.folder):
             paths = (head_of(self.folder, segment)[1], unsaved_of(self.folder, segment))
-            kept.update(os.path.basename(path) for path in paths if path is not None)
+            begun.update(os.path.basename(path) for path in paths if path is not None)
+        self._kept |= begun  # the program's thread adds to it, before there is a folder
         for prefix in ("start", "unsaved"):
-            sweep(os.path.dirname(self.folder), prefix, kept)
+            sweep(os.path.dirname(self.folder), prefix, self._kept)
+        self._kept -= begun
 
     def _clear_arrays(self, first_step: int) -> None:
         """Removes this program's arrays of steps before one."""
@@ -267,9 +272,3 @@ def head_of(folder: str, segment: int) -> tuple[int | None, str | None]:
     if isinstance(path, str) and isinstance(beside, str) and not os.path.isdir(path):
         path = os.path.normpath(os.path.join(folder, beside))
     return after if type(after) is int else None, path if isinstance(path, str) else None
-
-
-def _number(name: str) -> int:
-    """Returns the number at the end of a name; -1 if there is none."""
-    number = name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1

@@ -120,14 +120,7 @@ def parse_single_example(
     """
     if type(serialized) is Unparsed and not serialized.is_batch:
         return serialized.parsed(features)
-    if isinstance(serialized, np.ndarray) and serialized.ndim == 0:
-        serialized = serialized.item()
-    if not isinstance(serialized, bytes):
-        raise TypeError(
-            "`parse_single_example` takes the `bytes` of one record. Received "
-            f"{type(serialized).__name__}: {serialized!r:.80}. For several records use "
-            "`parse_example`."
-        )
+    serialized = one_record(serialized, "example")
     features = check_features(features)
     if any(map(_is_renamed, features.values())):
         return _renamed(
@@ -196,6 +189,19 @@ def _only(value: Parsed) -> Any:
     if isinstance(value, SparseTensor):
         return SparseTensor(value.indices[:, 1:], value.values, value.dense_shape[1:])
     return value[0]
+
+
+def one_record(serialized: object, kind: str) -> bytes:
+    """Returns a record that a user gave to `parse_single_{kind}`."""
+    if isinstance(serialized, np.ndarray) and serialized.ndim == 0:
+        serialized = serialized.item()
+    if not isinstance(serialized, bytes):
+        raise TypeError(
+            f"`parse_single_{kind}` takes the `bytes` of one record. Received "
+            f"{type(serialized).__name__}: {serialized!r:.80}. For several records use "
+            f"`parse_{kind}`."
+        )
+    return serialized
 
 
 def as_records(serialized: object) -> Records:

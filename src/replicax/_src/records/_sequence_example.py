@@ -17,6 +17,7 @@ from replicax._src.records import _native
 from replicax._src.records._by_protobuf import Title, list_in
 from replicax._src.records._example import (
     as_records,
+    one_record,
     parse_example,
     parse_single_example,
     titles,
@@ -108,14 +109,7 @@ def parse_single_sequence_example(
     Raises:
       ValueError: As in `parse_sequence_example`.
     """
-    if isinstance(serialized, np.ndarray) and serialized.ndim == 0:
-        serialized = serialized.item()
-    if not isinstance(serialized, bytes):
-        raise TypeError(
-            "`parse_single_sequence_example` takes the `bytes` of one record. Received "
-            f"{type(serialized).__name__}: {serialized!r:.80}. For several records use "
-            "`parse_sequence_example`."
-        )
+    serialized = one_record(serialized, "sequence_example")
     context_features, sequence_features = _checked(context_features, sequence_features)
     context = (
         parse_single_example(serialized, context_features, example_name) if context_features else {}

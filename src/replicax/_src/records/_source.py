@@ -14,6 +14,7 @@ from typing import IO, Any, Self, final
 import numpy as np
 
 from replicax._src._errors import DataLossError
+from replicax._src._local_path import without_scheme
 from replicax._src._typing import override
 
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -52,7 +53,7 @@ def check_path(path: FileName | np.ndarray | np.generic) -> str:
     if isinstance(path, np.ndarray | np.generic) and path.ndim == 0:
         path = path.item()  # a file name that came through a data set
     try:
-        return os.fsdecode(path)  # type: ignore[arg-type]
+        return without_scheme(os.fsdecode(path))  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             "A file name is a `str`, `bytes` or `os.PathLike`. "

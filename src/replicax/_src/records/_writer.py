@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
+import weakref
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +93,10 @@ class TFRecordWriter(Closed):
         self._path = check_path(path)
         self._options = options
         self._compressor = options.compressor()
+        self._crc = crc32c()
         self._file = open(self._path, "wb")
+        self._is_idle = False  # in a forked child that has written nothing: its parent goes on
+        _writers.add(self)
 
     def write(self, record: bytes) -> None:
         """Appends one record.
@@ -106,7 +112,8 @@ class TFRecordWriter(Closed):
             )
         if self._file.closed:
             raise ValueError(f"The writer of {self._path!r} has been closed.")
-        crc = crc32c()
+        self._is_idle = False
+        crc = self._crc
         length = _LENGTH.pack(len(record))
         frame = b"".join(
             (length, _CRC.pack(masked(crc(length))), record, _CRC.pack(masked(crc(record))))
@@ -120,7 +127,7 @@ class TFRecordWriter(Closed):
     def flush(self) -> None:
         """Hands everything written so far to the operating system: others can read it."""
         with naming(self._path):
-            if self._compressor and not self._file.closed:
+            if self._compressor and not self._file.closed and not self._is_idle:
                 mode = self._options.flush_mode
                 self._file.write(self._compressor.flush(_or(mode, zlib.Z_SYNC_FLUSH)))
             self._file.flush()
@@ -132,10 +139,23 @@ class TFRecordWriter(Closed):
             return
         with naming(self._path):
             try:
-                if self._compressor:
+                if self._compressor and not self._is_idle:
                     self._file.write(self._compressor.flush(zlib.Z_FINISH))
             finally:
                 self._file.close()
+
+    def _before_fork(self) -> None:
+        """Writes what is held back: a child that ends would write it as well."""
+        with contextlib.suppress(OSError, ValueError):
+            self._file.flush()
+
+
+_writers: weakref.WeakSet[TFRecordWriter] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(
+        before=lambda: [each._before_fork() for each in list(_writers)],
+        after_in_child=lambda: [setattr(each, "_is_idle", True) for each in list(_writers)],
+    )
 
 
 _REMEDY = (

@@ -22,6 +22,7 @@ import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._checksums import checksum_of, masked
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 from replicax._src.checkpoints.foreign._messages import parsed
 from replicax._src.checkpoints.foreign._slices import Part, overlap, part_of
@@ -110,7 +111,7 @@ class Bundle:
         Args:
           prefix: the path of the checkpoint, without `.index`.
         """
-        self.prefix = os.path.abspath(prefix)
+        self.prefix = made_absolute(prefix)
         self.index = self.prefix + INDEX
         self.tensors: dict[str, Tensor] = {}
         self._parts: dict[bytes, Tensor] = {}

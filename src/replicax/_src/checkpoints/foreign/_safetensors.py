@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints._problems import (
     CheckpointNotFoundError,
     DamagedCheckpointError,
@@ -54,7 +55,7 @@ class SafeTensors:
     """The tensors of a file, or of all its parts, by name; each is read when it is asked for."""
 
     def __init__(self, path: str):
-        self.path = os.path.abspath(path)
+        self.path = made_absolute(path)
         files = [self.path] if path.endswith(ENDING) else self._parts()
         self.tensors: dict[str, tuple[str, np.dtype, list[int]]] = {}
         for file in files:

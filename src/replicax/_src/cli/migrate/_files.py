@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from replicax._src._whole_file import whole_file
+
 # Folders that have other people's code, or none.
 _SKIPPED = ("__pycache__", "build", "dist", "node_modules", "site-packages", "venv")
 
@@ -61,19 +63,12 @@ def write_whole(path: Path, content: bytes) -> None:
     if not os.access(path, os.W_OK):  # to replace it, the folder need only be writable
         raise PermissionError("is write-protected: nothing was written")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    with whole_file(str(path), temporary, descriptor) as file:
+        file.write(content)
         old = path.stat()
         os.chmod(temporary, old.st_mode)
         with contextlib.suppress(PermissionError):  # only the administrator can
             os.chown(temporary, old.st_uid, old.st_gid)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
     folder = os.open(path.parent, os.O_RDONLY)  # or a power cut may bring the old name back
     try:
         os.fsync(folder)

@@ -92,17 +92,15 @@ def has_static_shapes(node: Node) -> bool:
             return (made := _made_by(node)) is not None and has_static_shapes(made)
         case Window() | Indexed() | RaggedBatch():
             return False
-        case Choose():
-            parts = [part.spec for part in node.parts if has_static_shapes(part)]
-            return len(parts) == len(node.parts) and all(spec == parts[0] for spec in parts)
         case Saved():
             return _is_known(node.spec)
-        case Map() | Scan():
+        case Choose() | Concatenate() | Map() | Scan():
+            parts = node.parts if isinstance(node, Choose) else node.inputs
             try:
-                return has_static_shapes(node.input) and _is_known(node.spec)
+                return all(map(has_static_shapes, parts)) and _is_known(node.spec)
             except NoElements:
                 return False
-    return all(has_static_shapes(each) for each in node.inputs)
+    return all(map(has_static_shapes, node.inputs))
 
 
 def _have_static_rows(node: Node) -> bool:

@@ -19,7 +19,8 @@ import numpy as np
 
 from replicax._src._typing import override
 from replicax._src.data._batching import row_block, unbatched
-from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Held, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Broken, Held
+from replicax._src.data._composed_blocks import Batched, concatenate
 from replicax._src.data._elements import Element, Structure
 from replicax._src.data._node import Peekable, Pulled, Reader, take_all
 
