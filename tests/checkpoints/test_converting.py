@@ -127,6 +127,24 @@ def test_nothing_is_overwritten(tmp_path: Path, to: str):
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
+def test_safetensors_that_another_program_writes_meanwhile_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    library = pytest.importorskip("safetensors.numpy")
+    path, save = tmp_path / "out.safetensors", library.save_file
+
+    def slow(held: dict[str, np.ndarray], file: str) -> None:
+        assert file != str(path)  # half of a file never has the name
+        save(held, file)
+        path.write_text("mine")
+
+    monkeypatch.setattr(library, "save_file", slow)
+    with pytest.raises(FileExistsError, match="is not overwritten"):
+        convert(str(OBJECTS), str(path), "safetensors")
+    assert path.read_text() == "mine"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
 def test_a_checkpoint_with_texts_is_converted_and_read_and_converted_again(tmp_path: Path):
     convert(str(NAMES), str(tmp_path / "out"))
     reader = rx.train.load_checkpoint(tmp_path / "out")

@@ -131,18 +131,27 @@ def write_safetensors(path: str, arrays: Mapping[str, np.ndarray], sizes: Mappin
     written: list[str] = []
     try:
         for file, names in zip(files, parts):
-            written.append(file)
             held = {name: np.asarray(arrays[name], order="C") for name in names}
+            beside = (
+                f"{file}.{os.getpid()}.tmp"  # a program that is killed leaves no half of a file
+            )
             try:
-                library.numpy.save_file(held, file)
+                library.numpy.save_file(held, beside)
+                require_free(file)  # it may be there since
+                open(file, "xb").close()
+                written.append(file)
+                os.replace(beside, file)
             except library.SafetensorError as error:
                 raise SaveFailedError(f"{file} could not be written: {error}") from error
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(beside)
         if count > 1:
             placed = {
                 name: os.path.basename(file) for file, each in zip(files, parts) for name in each
             }
-            written.append(index)
             with open(index, "x", encoding="utf-8") as out:
+                written.append(index)
                 whole = {"total_size": sum(sizes.values())}
                 json.dump({"metadata": whole, "weight_map": placed}, out, indent=2)
     except BaseException:
