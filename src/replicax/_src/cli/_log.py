@@ -43,14 +43,6 @@ def is_coloured(out: TextIO) -> bool:
         return False
 
 
-def _standard_output() -> int:
-    """Returns the file descriptor of standard output; if that is closed, one that keeps nothing."""
-    if sys.stdout is None:
-        return os.open(os.devnull, os.O_WRONLY)
-    sys.stdout.flush()
-    return sys.stdout.fileno()
-
-
 @final
 class Lines:
     """Cuts a stream of bytes into whole lines."""
@@ -137,7 +129,8 @@ class Log:
 
     def __init__(self, descriptor: int | None = None, files: WorkerFiles | None = None) -> None:
         if descriptor is None:
-            descriptor = _standard_output()
+            sys.stdout.flush()
+            descriptor = sys.stdout.fileno()
         self._descriptor = descriptor
         self._files = files
         self._for_files: list[tuple[int, bytes]] = []

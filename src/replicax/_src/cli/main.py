@@ -25,6 +25,7 @@ from replicax._src.cli._succession import Succession
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `replicax <arguments>`. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     try:
         status = _run(arguments)
         sys.stdout.flush()
@@ -34,6 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status
+
+
+def _open_closed_streams() -> None:
+    """Opens the null device for output that is closed, as after `>&-`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
 
 
 def _run(arguments: list[str]) -> int:
