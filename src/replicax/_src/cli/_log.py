@@ -129,8 +129,9 @@ class Log:
 
     def __init__(self, descriptor: int | None = None, files: WorkerFiles | None = None) -> None:
         if descriptor is None:
-            sys.stdout.flush()
-            descriptor = sys.stdout.fileno()
+            out: TextIO = sys.stdout
+            out.flush()
+            descriptor = out.fileno()
         self._descriptor = descriptor
         self._files = files
         self._for_files: list[tuple[int, bytes]] = []
