@@ -158,6 +158,17 @@ def test_reader_that_leaves_ends_the_job(tmp_path: Path):
         assert process.wait(TIMEOUT) == 128 + signal.SIGPIPE
 
 
+def test_job_of_a_launcher_with_closed_output_succeeds(tmp_path: Path):
+    """As after `>&- 2>&-`, where Python has no `sys.stdout`."""
+    train = script(tmp_path, f"open({str(tmp_path / 'trained')!r}, 'w').close()")
+    closed = 'exec "$@" >&- 2>&-'
+    command = [sys.executable, "-m", "replicax", "launch", "--workers=1", train]
+    subprocess.run(
+        ["sh", "-c", closed, "sh", *command], env=environment(), timeout=TIMEOUT, check=True
+    )
+    assert (tmp_path / "trained").exists()
+
+
 def test_log_that_nobody_reads_does_not_hide_a_failure(tmp_path: Path):
     """Worker 0 fills the pipe; the end of worker 1 is noticed all the same."""
     os.mkfifo(tmp_path / "fifo")

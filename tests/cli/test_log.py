@@ -133,11 +133,3 @@ def test_status_line_stays_below_the_log(monkeypatch: pytest.MonkeyPatch):
     finally:
         os.close(master)
         os.close(slave)
-
-
-def test_closed_standard_output_keeps_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stdout", None)  # as Python has it after `>&-`
-    log = Log()
-    log.say("nobody reads this")
-    log.close(timeout=60.0)
-    assert not log.reader_is_gone

@@ -21,6 +21,7 @@ from replicax._src.recording._compared import compared
 from replicax._src.recording._inputs import in_line
 from replicax._src.recording._recorded import Step
 from tests.replicas import mirrored
+from tests.scripts import run_python
 from tests.under_test import cpus
 
 
@@ -312,6 +313,26 @@ def test_what_goes_wrong_after_a_trap_says_so(tmp_path: Path):
                 raise FloatingPointError("the user's own")
     assert "Step 1: variable 'w:0'" in caught.value.__notes__[0]
     assert "replicax replay" in caught.value.__notes__[0]
+
+
+TRAPPED_AT_ITS_END = """
+import sys
+import jax.numpy as jnp
+import replicax as rx
+
+w = rx.Variable(0.5)
+step = rx.function(lambda x: w.assign(jnp.log(x)))
+recorder = rx.debug.Recorder(
+    rx.train.Checkpoint(w=w), step, "recording", traps=rx.debug.Traps(finite=True)
+)
+step(-1.0)
+sys.stdout = sys.stderr = None
+"""
+
+
+def test_a_trap_at_the_end_fails_a_program_with_closed_output(tmp_path: Path):
+    (tmp_path / "program.py").write_text(TRAPPED_AT_ITS_END)
+    run_python(["program.py"], tmp_path, status=1, warm=True)
 
 
 def test_a_program_that_goes_on_makes_few_capsules(tmp_path: Path):

@@ -206,6 +206,14 @@ def test_without_rich_there_are_lines(monkeypatch: pytest.MonkeyPatch, capsys: A
     assert output.count("step 2/2") == 2
 
 
+@pytest.mark.parametrize("rich", [True, False])
+def test_a_program_without_standard_output_goes_on(monkeypatch: pytest.MonkeyPatch, rich: bool):
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it after `>&-`
+    assert list(rx.progress(range(2))) == [0, 1]
+
+
 @pytest.mark.parametrize("options", [{"force_terminal": False}, {"_environ": {"TERM": "dumb"}}])
 def test_consoles_that_cannot_draw_get_lines(options: dict[str, Any]):
     options = {"force_terminal": True, "width": 20, "file": io.StringIO()} | options

@@ -47,14 +47,6 @@ def painter(out: TextIO, plainly: bool = False) -> Paint:
     return lambda code, text: f"\x1b[{code}m{text}\x1b[0m" if coloured else text
 
 
-def _standard_output() -> int:
-    """Returns the file descriptor of standard output; if that is closed, one that keeps nothing."""
-    if sys.stdout is None:
-        return os.open(os.devnull, os.O_WRONLY)
-    sys.stdout.flush()
-    return sys.stdout.fileno()
-
-
 @final
 class Lines:
     """Cuts a stream of bytes into whole lines."""
@@ -141,7 +133,9 @@ class Log:
 
     def __init__(self, descriptor: int | None = None, files: WorkerFiles | None = None) -> None:
         if descriptor is None:
-            descriptor = _standard_output()
+            out: TextIO = sys.stdout
+            out.flush()
+            descriptor = out.fileno()
         self._descriptor = descriptor
         self._files = files
         self._for_files: list[tuple[int, bytes]] = []

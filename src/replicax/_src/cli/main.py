@@ -36,6 +36,7 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `replicax <arguments>`. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     try:
         with _ended_by_exception():
             status = _run(arguments)
@@ -63,6 +64,13 @@ def _ended_by_exception() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _open_closed_streams() -> None:
+    """Opens the null device for output that is closed, as after `>&-`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
 
 
 def _run(arguments: list[str]) -> int:

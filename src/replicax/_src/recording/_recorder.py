@@ -8,6 +8,7 @@ for each step.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import itertools
 import operator
@@ -533,7 +534,8 @@ def _fail_if_trapped() -> None:
     """Registered early, so that it is called late: the exit status can be set in no other way."""
     if _trapped_at_exit:
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or gone
+                stream.flush()
         os._exit(1)
 
 

@@ -169,7 +169,7 @@ def surface_for(console: Console | None = None) -> Surface:
         try:
             import rich
         except ImportError:
-            if sys.stdout.isatty() and not _told_to_install:
+            if sys.stdout and sys.stdout.isatty() and not _told_to_install:
                 _told_to_install = True
                 print(_INSTALL)
             return Lines()

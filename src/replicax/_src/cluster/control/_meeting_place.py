@@ -4,15 +4,13 @@ JAX's coordinator; and what to say when somebody else is there, or nobody.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import socket
-import sys
 import time
 from collections.abc import Sequence
 
 from replicax._src._errors import ClusterConfigError, WorkersMissingError
-from replicax._src.cluster.control import _dial, _sockets
+from replicax._src.cluster.control import _dial, _exits, _sockets
 from replicax._src.cluster.control._server import ControlServer
 from replicax._src.cluster.control._settings import Settings, listening_host
 from replicax._src.cluster.control._types import Event, EventKind
@@ -155,6 +153,4 @@ def _cannot_listen(name: str, address: str, host: str, port: int, error: OSError
 
 def _print_report(event: Event) -> None:
     if event.kind is EventKind.STALLED:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"replicax: {event.details['report']}\n")
-            sys.stderr.flush()
+        _exits.say(event.details["report"])
