@@ -82,10 +82,10 @@ class Numbered(Block, Generic[Source]):
     @override
     def select(self, indices: Indices) -> Self:
         held = self.indices
-        if isinstance(indices, slice):
+        if isinstance(indices, slice) or isinstance(held, np.ndarray):
             chosen = held[indices]
-        elif isinstance(held, np.ndarray):
-            chosen = held[indices]
+        elif held.start == 0 and held.step == 1:  # as of a whole table that is shuffled
+            chosen = indices
         else:
             chosen = held.start + held.step * indices
         return type(self)(self.source, chosen)
