@@ -22,6 +22,7 @@ from replicax._src.data._elements import (
     Leaf,
     ShapesDiffer,
     Structure,
+    object_array,
     read_only,
     refuse_sparse,
     stack,
@@ -63,6 +64,8 @@ class Block:
           allocate: if given, all numbers are in new arrays that it made.
         """
         rows = self.rows()
+        if type(rows[0]) is bytes and len(set(map(type, rows))) == 1:
+            return object_array(rows)
         refuse_sparse(rows[0], "batch()")
         structure = Structure(rows[0])
         return structure.build([stack(column, allocate) for column in structure.columns(rows)])
