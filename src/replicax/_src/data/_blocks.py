@@ -85,7 +85,9 @@ class Numbered(Block, Generic[Source]):
     @override
     def select(self, indices: Indices) -> Self:
         held = self.indices
-        if isinstance(indices, slice) or isinstance(held, np.ndarray):
+        if isinstance(indices, slice):
+            chosen = held[indices]
+        elif isinstance(held, np.ndarray):
             chosen = held[indices]
         elif held.start == 0 and held.step == 1:  # as of a whole table that is shuffled
             chosen = indices
