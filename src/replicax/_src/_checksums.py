@@ -21,7 +21,7 @@ def crc32c() -> Callable[..., int]:
     return function
 
 
-def checksum_of(data: bytes | memoryview | np.ndarray, start: int = 0) -> int:
+def checksum_of(data: bytes | bytearray | memoryview | np.ndarray, start: int = 0) -> int:
     """Returns the checksum of some bytes; `start` is that of the bytes before them."""
     return crc32c()(data, start)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import os
+from collections.abc import Collection
 from typing import Any, final
 
 import jax
@@ -47,9 +47,9 @@ class CheckpointReader(abc.ABC):
     @abc.abstractmethod
     def _read(self, name: str) -> np.ndarray: ...
 
-    @functools.cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self.get_variable_to_shape_map())
+    @property
+    @abc.abstractmethod
+    def _names(self) -> Collection[str]: ...
 
     def has_tensor(self, tensor_str: str) -> bool:
         """Returns whether something of this name is saved."""
@@ -78,6 +78,11 @@ class FolderReader(CheckpointReader):
         self._found = {
             each["path"]: i for i, each in objects if "shape" in each or each["kind"] == Kind.NUMBER
         }
+
+    @property
+    @override
+    def _names(self) -> Collection[str]:
+        return self._found
 
     @override
     def _spelt(self, name: str) -> str:
@@ -124,6 +129,11 @@ class BundleReader(CheckpointReader):
     def __init__(self, bundle: Bundle):
         self._bundle = bundle
         self.path = bundle.prefix
+
+    @property
+    @override
+    def _names(self) -> Collection[str]:
+        return self._bundle.tensors
 
     @override
     def _spelt(self, name: str) -> str:
@@ -208,6 +218,11 @@ class SafeTensorsReader(CheckpointReader):
     def __init__(self, tensors: SafeTensors):
         self._tensors = tensors
         self.path = tensors.path
+
+    @property
+    @override
+    def _names(self) -> Collection[str]:
+        return self._tensors.tensors
 
     @override
     def _spelt(self, name: str) -> str:

@@ -1,7 +1,7 @@
 """Reading ahead: a thread makes the next items while the user works on this one.
 
 To hand an item over takes two threads some ten microseconds. Items that are made in little more are
-made by who asks for them, if nobody minds.
+made by who asks for them, if nobody minds, and some at once: each is quicker right after another.
 
 The thread knows the queues and the function that makes items, and not who reads them: a reader that
 is no longer referenced is collected, and the thread ends.
@@ -9,6 +9,7 @@ is no longer referenced is collected, and the thread ends.
 
 from __future__ import annotations
 
+import collections
 import enum
 import queue
 import threading
@@ -21,8 +22,10 @@ from replicax._src._jax_internals import thread_settings, trace_settings, with_t
 
 _END = object()
 _CLOSING_TIME = 5.0  # seconds for an item in the making; a user's function may take longer
-_QUICK = 5e-5  # seconds
-_MANY_QUICK = 8  # in a row
+_QUICK = 1e-4  # seconds of work
+_PAUSES = 10  # times as long by the clock: threads may wait for each other, but not for a disk
+_MANY_QUICK = 8  # in a row; and as many are then made at once
+_MANY_SLOW = 3  # times in a row; one may have met a busy processor
 
 
 class Failed:
@@ -50,6 +53,11 @@ class _After(enum.Enum):
 
 def _nothing() -> None:
     pass
+
+
+def _now() -> tuple[float, float]:
+    """Returns the time, and how long this thread has worked."""
+    return time.perf_counter(), time.thread_time()
 
 
 @final
@@ -93,9 +101,9 @@ class _Work:
                     self.permits.get()
                     if self._stopped:
                         return
-                    begin = time.perf_counter()
+                    begin = _now()
                     item = self.make()
-                    quick = quick + 1 if time.perf_counter() - begin < self.quick else 0
+                    quick = quick + 1 if self.was_quick(begin) else 0
                     if isinstance(item, Failed):
                         after = _After.FAILED
                     elif quick == _MANY_QUICK:
@@ -103,12 +111,18 @@ class _Work:
                     self.items.put((item, after))
                     del item
         except StopIteration:
-            self.items.put(_END)
+            self.items.put((_END, _After.FAILED))
         except BaseException as error:
-            self.items.put(_Raised(error))
+            self.items.put((_Raised(error), _After.FAILED))
         finally:
             if self._stopped:
                 self._close_once()
+
+    def was_quick(self, begin: tuple[float, float], items: int = 1) -> bool:
+        """Returns whether so many items were made quickly since a time of `_now`."""
+        clock, work = _now()
+        most = items * self.quick
+        return work - begin[1] < most and clock - begin[0] < _PAUSES * most
 
     def stop(self, wait: bool = True) -> None:
         if self._stopped:
@@ -153,6 +167,8 @@ class ReadAhead:
     ):
         self._work = _Work(make, ahead, close, name, interrupt, _QUICK if may_rest else 0)
         self._after = _After.GOES_ON
+        self._made: collections.deque[Any] = collections.deque()
+        self._slow = 0  # times in a row
         self._ended = False
         # Also at the end of the program: a thread that is in JAX then would crash the interpreter.
         self._finalizer = weakref.finalize(self, self._work.stop)
@@ -161,37 +177,46 @@ class ReadAhead:
         """Returns the next item; raises what `make` raised."""
         if self._ended:
             raise StopIteration
-        if self._after is _After.TOO_QUICK:
-            if trace_settings() == self._work.trace_settings:
-                return self._made_here()
-            self._start_again()
-        if self._after is _After.FAILED:
-            self._start_again()
-        item = self._next()
+        if not self._made:
+            self._get_some()
+        item = self._made.popleft()
         if item is _END:
             self.close()
             raise StopIteration
-        self._work.permits.put(None)
         if isinstance(item, _Raised):
-            self._after = _After.FAILED
             raise item.error
-        value, self._after = item
-        return value
-
-    def _made_here(self) -> Any:
-        """An item that the thread need not make, as the last ones were quick."""
-        begin = time.perf_counter()
-        try:
-            item = self._work.make()
-        except StopIteration:
-            self.close()
-            raise
-        if time.perf_counter() - begin > self._work.quick:
-            self._start_again()
         return item
 
+    def _get_some(self) -> None:
+        """Gets an item from the thread, or makes some."""
+        if self._after is _After.TOO_QUICK and trace_settings() == self._work.trace_settings:
+            self._make_some()
+            return
+        if self._after is not _After.GOES_ON:
+            self._start_again()
+        item, self._after = self._next()
+        self._work.permits.put(None)
+        self._made.append(item)
+
+    def _make_some(self) -> None:
+        """Makes items that the thread need not make, as the last ones were quick."""
+        work, made, begin = self._work, self._made, _now()
+        end = begin[0] + 2 * work.quick
+        try:
+            made.append(work.make())
+            while len(made) < _MANY_QUICK and time.perf_counter() < end:
+                made.append(work.make())
+        except StopIteration:
+            made.append(_END)
+        except Exception as error:
+            made.append(_Raised(error))
+        else:
+            self._slow = 0 if work.was_quick(begin, len(made)) else self._slow + 1
+            if self._slow == _MANY_SLOW:
+                self._start_again()
+
     def _start_again(self) -> None:
-        self._after = _After.GOES_ON
+        self._after, self._slow = _After.GOES_ON, 0
         self._work.start()
 
     def _next(self) -> Any:

@@ -21,6 +21,7 @@ from replicax._src.data._elements import (
     Element,
     Leaf,
     Structure,
+    object_array,
     read_only,
     refuse_sparse,
     stack,
@@ -62,6 +63,8 @@ class Block:
           allocate: if given, all numbers are in new arrays that it made.
         """
         rows = self.rows()
+        if type(rows[0]) is bytes and len(set(map(type, rows))) == 1:
+            return object_array(rows)
         refuse_sparse(rows[0], "batch()")
         structure = Structure(rows[0])
         return structure.build([stack(column, allocate) for column in structure.columns(rows)])
@@ -85,6 +88,8 @@ class Numbered(Block, Generic[Source]):
             chosen = held[indices]
         elif isinstance(held, np.ndarray):
             chosen = held[indices]
+        elif held.start == 0 and held.step == 1:  # as of a whole table that is shuffled
+            chosen = indices
         else:
             chosen = held.start + held.step * indices
         return type(self)(self.source, chosen)

@@ -33,6 +33,7 @@ NO_ARRAY = "no array"  # for a dtype
 _PIECE = 8 << 20  # bytes that are read and checked at once
 _SMALL = 64 << 10  # bytes up to which some more are read with a tensor
 _AHEAD = 256 << 10
+_ENDED = "the file ended while it was read"
 _MOST_INDEX = 1 << 30
 _BIG_ENDIAN = 1
 
@@ -266,11 +267,32 @@ class Bundle:
         if tensor.dtype is STRING:
             return self._read_texts(tensor)
         assert tensor.dtype is not None
-        raw = self._empty(tensor, raw=True)
-        self._require_checksum(tensor, self._fill(tensor, raw))
-        found = raw.view(tensor.dtype).reshape(tensor.shape)
+        raw = self._small(tensor) if tensor.size <= _SMALL else self._large(tensor)
+        try:
+            found = np.ndarray(tensor.shape, tensor.dtype, raw)
+        except ValueError as error:  # such as of no items, in dimensions that nobody has
+            raise self._wrong(tensor, str(error)) from None
         if self._order == ">":
             found.byteswap(inplace=True)
+        return found
+
+    def _small(self, tensor: Tensor) -> bytearray:
+        """Returns the bytes of a tensor; some more are read with it."""
+        ahead, start, content = self._ahead
+        place = tensor.offset - start
+        if ahead != tensor.shard or not 0 <= place <= len(content) - tensor.size:
+            place, content = 0, os.pread(self._file(tensor.shard), _AHEAD, tensor.offset)
+            self._ahead = tensor.shard, tensor.offset, content
+        found = bytearray(content[place : place + tensor.size])
+        if len(found) < tensor.size:
+            raise self._wrong(tensor, _ENDED)
+        self._require_checksum(tensor, checksum_of(found))
+        return found
+
+    def _large(self, tensor: Tensor) -> np.ndarray:
+        """Returns the bytes of a tensor, read to where they stay."""
+        found = self._empty(tensor, raw=True)
+        self._require_checksum(tensor, self._fill(tensor, found))
         return found
 
     def _fill(self, tensor: Tensor, into: np.ndarray, again: bool = False) -> int:
@@ -284,23 +306,18 @@ class Bundle:
             piece = into[start : start + min(_PIECE, tensor.size - done)]
             count = self._read_into(tensor.shard, piece, tensor.offset + done)
             if not count:
-                raise self._wrong(tensor, "the file ended while it was read")
+                raise self._wrong(tensor, _ENDED)
             checksum = checksum_of(piece[:count], checksum)
             done += count
         return checksum
 
     def _read_into(self, shard: int, piece: Any, offset: int) -> int:
         """Reads from a place of a file, which several threads may do at once; returns how much."""
-        if len(piece) > _SMALL and hasattr(os, "preadv"):
+        if hasattr(os, "preadv"):
             return os.preadv(self._file(shard), [piece], offset)
-        ahead, start, content = self._ahead
-        place = offset - start
-        if ahead != shard or not 0 <= place <= len(content) - len(piece):
-            place, content = 0, os.pread(self._file(shard), max(_AHEAD, len(piece)), offset)
-            self._ahead = shard, offset, content
-        count = min(len(piece), len(content) - place)
-        piece[:count] = np.frombuffer(content, np.uint8, count, place)
-        return count
+        content = os.pread(self._file(shard), len(piece), offset)
+        piece[: len(content)] = np.frombuffer(content, np.uint8)
+        return len(content)
 
     def _file(self, shard: int) -> int:
         """Returns the descriptor of a file of data, which stays open as long as this."""
@@ -360,7 +377,7 @@ def _tensor(key: bytes, entry: Any, shapes: dict[bytes, tuple[int, ...]]) -> Ten
         entry.offset,
         entry.size,
         entry.crc32c,
-        tuple(map(part_of, entry.slices)),
+        tuple(map(part_of, entry.slices)) if entry.slices else (),
     )
 
 

@@ -12,6 +12,7 @@ Which rule holds is decided in `_sharding.py`. Nothing is computed here: rows ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
@@ -73,12 +74,13 @@ class Steps:
         """Ends the walk."""
 
 
-def pieces_of(rows: int, pieces: int) -> list[range]:
+@functools.lru_cache
+def pieces_of(rows: int, pieces: int) -> tuple[range, ...]:
     """Returns the rows of each piece of a batch."""
     size = -(-rows // pieces)
-    return [
+    return tuple(
         range(min(number * size, rows), min((number + 1) * size, rows)) for number in range(pieces)
-    ]
+    )
 
 
 def shares_of(batch_size: int, replicas: int) -> list[int]:
@@ -144,7 +146,7 @@ class EachBatch(BatchByBatch):
             rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
         return Step(rows, sizes, is_uneven=uneven, everywhere=everywhere)
 
-    def _pieces(self, rows: int) -> list[range]:
+    def _pieces(self, rows: int) -> Sequence[range]:
         return pieces_of(rows, self._replicas)[self._worker :: self._workers]
 
     def _cut(self, leaf: np.ndarray) -> list[Any]:

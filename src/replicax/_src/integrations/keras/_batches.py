@@ -7,6 +7,7 @@ or none. What a replica computes then counts by its rows (`_reduction.Share`).
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, final
@@ -97,7 +98,7 @@ class Sharing:
         first = self.layout.worker * self.layout.local_replicas
         here = slice(first, first + self.layout.local_replicas)
         columns: list[Sequence[Any]] = [parts[here] for parts in cut]
-        placed = self._placement.place(Shares(Structure((0,) * len(arrays)), columns))
+        placed = self._placement.place(Shares(_flat(len(arrays)), columns))
         if uneven:  # all workers know the shapes of all replicas
             mark_uneven(placed, [[[list(part.shape) for part in parts] for parts in cut]])
         rows = sum(sizes) if uneven else None
@@ -252,6 +253,12 @@ def _with_class_weights(data: rx.data.Dataset, weights: dict[int, float]) -> Any
         return *parts, class_weight_to_sample_weights(parts[1], weights)
 
     return data.map(weighted)
+
+
+@functools.cache
+def _flat(leaves: int) -> Structure:
+    """Returns the structure of a tuple of so many."""
+    return Structure((0,) * leaves)
 
 
 def _on_host(leaf: ArrayLike) -> np.ndarray:
