@@ -142,22 +142,31 @@ def apply(
     variables = trainable_variables
     kept = variables if variables is not None else optimizer._trainable_variables or ()
     own = next((variable for variable in kept if isinstance(variable, Replicated)), None)
-    if own is not None and not has_strategy() and not backend.in_stateless_scope():
-        strategy = own.__rx_variable__.distribute_strategy
-        if strategy is None and not optimizer.built:  # made outside of all scopes
+    context = get_replica_context() if has_strategy() else None
+    if backend.in_stateless_scope() or (own is None and context is None):
+        original(optimizer, grads, variables)
+        return
+    if context is None:  # one update, for all replicas
+        strategy = None if has_strategy() else own.__rx_variable__.distribute_strategy
+        if strategy is None and not has_strategy() and not optimizer.built:  # made outside of all
             with outside_of_programs():
                 _build_once(None, optimizer, kept)
         with contextlib.nullcontext() if strategy is None else strategy.scope():
-            original(optimizer, grads, variables)  # one update, for all replicas
-        return
-    context = get_replica_context()
-    if context is None or not has_strategy() or backend.in_stateless_scope():
-        original(optimizer, grads, variables)
+            if not _looks_at_values(optimizer):
+                original(optimizer, grads, variables)
+                return
+            _build_once(None, optimizer, kept)
+            _apply_to_values(optimizer, grads, kept)
         return
     given = _given_in_replica(optimizer, variables)
     if not optimizer.built:
         context.merge_call(_build_once, args=(optimizer, given))
-    _apply_in_replica(optimizer, {id(v): g for v, g in zip(given, grads, strict=True)}, given)
+    _apply_to_values(optimizer, grads, given)
+
+
+def _looks_at_values(optimizer: BaseOptimizer) -> bool:
+    """Returns whether an update has branches, in which JAX cannot read or assign variables."""
+    return isinstance(optimizer, LossScaleOptimizer) or bool(optimizer.gradient_accumulation_steps)
 
 
 def _given_in_replica(
@@ -183,12 +192,11 @@ def _given_in_replica(
     return given
 
 
-def _apply_in_replica(
-    optimizer: BaseOptimizer,
-    by_variable: dict[int, jax.Array | None],
-    given: Sequence[JaxVariable],
+def _apply_to_values(
+    optimizer: BaseOptimizer, grads: Sequence[jax.Array | None], given: Sequence[JaxVariable]
 ) -> None:
-    """Makes the same update on every replica, with gradients by the ids of the variables."""
+    """Makes an update as a function of values: in a replica, the same one on every replica."""
+    by_variable = {id(v): g for v, g in zip(given, grads, strict=True)}
     known = optimizer._trainable_variables
     unknown = by_variable.keys() - {id(v) for v in known}
     if unknown:
@@ -205,7 +213,10 @@ def _apply_in_replica(
     for variable, value in zip(
         [*known, *optimizer.variables], [*new_values, *new_state], strict=True
     ):
-        variable.set_on_replica(value)
+        if isinstance(variable, Replicated):
+            variable.set_on_replica(value)
+        else:  # made outside of all scopes, as all that a strategy has are ours
+            variable.assign(value)
 
 
 def _build_once(
