@@ -54,7 +54,7 @@ from replicax._src.variable import _creator, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
 from replicax._src.variable._scatter import Scatter
 from replicax._src.variable._start import Start
-from replicax._src.variable._variable import UPDATING, Variable, changed
+from replicax._src.variable._variable import UPDATING, Variable, changed, own_of_replica
 
 _REDUCE_OPS = {
     VariableAggregation.SUM: ReduceOp.SUM,
@@ -411,3 +411,7 @@ class SyncOnReadVariable(DistributedVariable):
 @jax.tree_util.register_pytree_node_class
 class AggregatingVariable(MirroredVariable):
     """One copy on a parameter device, changed by the combined updates of all replicas."""
+
+    @override
+    def _read(self) -> jax.Array:
+        return own_of_replica(super()._read())

@@ -30,6 +30,7 @@ from replicax._src._typing import ArrayInput, Device, DTypeLike, Tracer, overrid
 from replicax._src.collectives import default_device
 from replicax._src.context import (
     StrategyLike,
+    first_of,
     get_replica_context,
     has_strategy,
     replica_devices_of,
@@ -418,7 +419,8 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
 
     def _read(self) -> jax.Array:
         with UPDATING:  # no program may take the buffer between our looking and our taking
-            return self._buffers.component(0)
+            array = self._buffers.component(0)
+        return own_of_replica(array)
 
     def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         value = self._laid_out(value)
@@ -542,6 +544,15 @@ class Reference:
 
     def __repr__(self) -> str:
         return f"<Reference wrapping {self._variable!r}>"
+
+
+def own_of_replica(array: jax.Array) -> jax.Array:
+    """Returns what replicas read of a value that they share: each an array on its device."""
+    context = get_replica_context() if has_strategy() else None
+    if context is None:
+        return array
+    devices = replica_devices_of(context.strategy)
+    return array if len(devices) == 1 else put(array, devices[first_of(replica_id_of(context))])
 
 
 def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
