@@ -79,7 +79,7 @@ from replicax._src.strategies._reductions import (
 )
 from replicax._src.strategies._shared_variables import shared_by_replicas
 from replicax._src.strategies._state_layout import StateLayout
-from replicax._src.strategies._sync_group import ReplicasHere, SyncGroup
+from replicax._src.strategies._sync_group import SyncGroup
 from replicax._src.strategies._updates import (
     select_components,
     ungrouped,
@@ -122,7 +122,7 @@ class StrategyExtended:
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
         self._step_functions = FunctionCache()
         self._state_layout = StateLayout()
-        self._sync_group: SyncGroup = ReplicasHere()
+        self._sync_group = SyncGroup()
 
     def _container_strategy(self) -> Any:
         """Returns the `Strategy` that this belongs to."""

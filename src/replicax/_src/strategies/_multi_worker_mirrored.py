@@ -40,7 +40,6 @@ from replicax._src.strategies._state_layout import StateLayout, as_state_layout
 from replicax._src.strategies._strategy import Strategy
 from replicax._src.strategies._sync_group import (
     ClusterWorkers,
-    ReplicasHere,
     ReplicasOfWorkers,
     SyncGroup,
 )
@@ -80,7 +79,7 @@ class MultiWorkerMirroredExtended(MirroredExtended):
         self._worker = 0 if membership is None else membership.worker
         local = resolve_all(None)
         devices = grouped(local, logical_devices_per_replica)
-        group: SyncGroup = ReplicasHere()
+        group = SyncGroup()
         resolver = cluster_resolver or TFConfigClusterResolver()
         if membership is not None and membership.workers > 1:
             patience = self._options.timeout_seconds or _PATIENCE_SECONDS
