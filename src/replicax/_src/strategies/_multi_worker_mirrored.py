@@ -112,7 +112,7 @@ class MultiWorkerMirroredExtended(MirroredExtended):
     def _call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        with replica_mesh(self._devices).one_thread():
+        with replica_mesh(self._replica_devices).one_thread():
             return super()._call_for_each_replica(fn, args, kwargs)
 
     @override

@@ -33,11 +33,11 @@ from replicax._src.values import (
 )
 
 if TYPE_CHECKING:
-    from replicax._src.strategies._extended import StrategyExtended
+    from replicax._src.strategies._hooks import StrategyHooks
 
 
 def merge_call(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     merge_fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -71,7 +71,7 @@ def _traced_in_merge_call() -> TypeError:
 
 
 def all_reduce(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     reduce_op: ReduceOpLike,
     value: PyTree,
@@ -86,7 +86,7 @@ def all_reduce(
 
 
 def _meet_to_reduce(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     op: ReduceOp,
     options: CommunicationOptions,
@@ -107,7 +107,7 @@ def _meet_to_reduce(
 
 
 def all_gather(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     value: PyTree,
     axis: int,
