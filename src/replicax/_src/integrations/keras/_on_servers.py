@@ -28,9 +28,9 @@ import replicax as rx
 from replicax._src._typing import override
 from replicax._src.context import get_strategy, has_strategy
 from replicax._src.integrations.keras import _variables
-from replicax._src.integrations.keras._reduction import Original, updates_elsewhere
 from replicax._src.integrations.keras._server_rule import KerasRule, OfVariable, Slots
-from replicax._src.integrations.keras._variables import Replicated
+from replicax._src.integrations.keras._updates import updates_elsewhere
+from replicax._src.integrations.keras._variables import Original, Replicated
 from replicax._src.parameter_servers import (
     ForeignOptimizer,
     KnownOptimizer,

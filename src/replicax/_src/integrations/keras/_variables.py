@@ -28,6 +28,8 @@ from replicax._src._typing import Tracer
 from replicax._src.context import entered_world, get_strategy, has_strategy
 from replicax._src.variable import copy_here
 
+Original = Callable[..., Any]  # a function of Keras that one of ours is called in place of
+
 _SYNCHRONIZATION = rx.VariableSynchronization
 _AGGREGATION = rx.VariableAggregation
 _AGGREGATIONS = {
