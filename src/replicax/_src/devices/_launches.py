@@ -59,11 +59,7 @@ class Launches:
                 mark.block_until_ready()
 
     def call(
-        self,
-        program: Callable[..., Any],
-        results: list[Any],
-        *args: Any,
-        what: str = "",
+        self, program: Callable[..., Any], results: list[Any], *args: Any, what: str = ""
     ) -> None:
         """Appends `program(*args)` to `results`, for a program with collectives.
 

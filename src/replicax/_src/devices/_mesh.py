@@ -269,10 +269,7 @@ class ReplicaMesh(Launches):
         return call
 
     def mapped(
-        self,
-        fn: Callable[..., Any],
-        in_specs: PyTree = _WHOLE,
-        out_specs: PyTree = _WHOLE,
+        self, fn: Callable[..., Any], in_specs: PyTree = _WHOLE, out_specs: PyTree = _WHOLE
     ) -> Callable[..., Any]:
         """Returns `fn` as a part of a program: each replica sees its own buffers.
 

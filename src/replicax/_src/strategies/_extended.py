@@ -13,12 +13,7 @@ import jax
 
 from replicax._src import _old_names
 from replicax._src._typing import PyTree
-from replicax._src.collectives import (
-    CommunicationOptions,
-    ReduceOpLike,
-    as_options,
-    as_reduce_op,
-)
+from replicax._src.collectives import CommunicationOptions, ReduceOpLike, as_options, as_reduce_op
 from replicax._src.context import (
     get_replica_context,
     has_strategy,
@@ -38,24 +33,10 @@ from replicax._src.strategies._arguments import (
 )
 from replicax._src.strategies._hooks import StrategyHooks
 from replicax._src.strategies._multi_step import MultiStepContext, run_steps
-from replicax._src.strategies._reductions import (
-    may_differ,
-    reduce_pairs,
-    same_for_all,
-)
-from replicax._src.strategies._updates import (
-    ungrouped,
-    update_devices,
-)
-from replicax._src.values import (
-    ArrayLike,
-    DistributedValues,
-)
-from replicax._src.variable import (
-    Variable,
-    VariableSynchronization,
-    container_of,
-)
+from replicax._src.strategies._reductions import may_differ, reduce_pairs, same_for_all
+from replicax._src.strategies._updates import ungrouped, update_devices
+from replicax._src.values import ArrayLike, DistributedValues
+from replicax._src.variable import Variable, VariableSynchronization, container_of
 
 if TYPE_CHECKING:
     from replicax._src.strategies._strategy import Strategy
@@ -97,10 +78,7 @@ class StrategyExtended(StrategyHooks):
     # ------------------------------------------------------------------ running replicas
 
     def call_for_each_replica(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls `fn` once per replica, as `strategy.run` does. Returns the merged results."""
         self._require_cross_replica(

@@ -54,23 +54,13 @@ from replicax._src.devices import (
 from replicax._src.functions import Function, FunctionCache, as_function, run_on_replicas
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._planned_scope import PlannedScope
-from replicax._src.strategies._reductions import (
-    copies_of,
-)
+from replicax._src.strategies._reductions import copies_of
 from replicax._src.strategies._shared_variables import shared_by_replicas
 from replicax._src.strategies._state_layout import StateLayout
 from replicax._src.strategies._sync_group import SyncGroup
-from replicax._src.strategies._updates import (
-    select_components,
-    update_variable,
-)
+from replicax._src.strategies._updates import select_components, update_variable
 from replicax._src.training import OptimizerState
-from replicax._src.values import (
-    DistributedValues,
-    array_here,
-    check_replica_count,
-    is_leaf,
-)
+from replicax._src.values import DistributedValues, array_here, check_replica_count, is_leaf
 from replicax._src.variable import (
     MirroredVariable,
     SyncOnReadVariable,

@@ -38,11 +38,7 @@ from replicax._src.strategies._logical_devices import grouped
 from replicax._src.strategies._mirrored import MirroredExtended
 from replicax._src.strategies._state_layout import StateLayout, as_state_layout
 from replicax._src.strategies._strategy import Strategy
-from replicax._src.strategies._sync_group import (
-    ClusterWorkers,
-    ReplicasOfWorkers,
-    SyncGroup,
-)
+from replicax._src.strategies._sync_group import ClusterWorkers, ReplicasOfWorkers, SyncGroup
 
 _PATIENCE_SECONDS = 1800.0  # for workers that are alive and late: they load data, or compile
 

@@ -40,10 +40,7 @@ Axes = int | Sequence[int]
 
 
 def reduced(
-    extended: StrategyExtended,
-    op: ReduceOp,
-    leaves: Sequence[Any],
-    axis: Axes | None,
+    extended: StrategyExtended, op: ReduceOp, leaves: Sequence[Any], axis: Axes | None
 ) -> list[Any]:
     """Returns the reductions of values as arrays: over the replicas, and over `axis` as well."""
     if axis is None:

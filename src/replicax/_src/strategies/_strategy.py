@@ -10,15 +10,8 @@ from typing import Any, TypeVar
 from replicax._src import _html, _old_names, _tree
 from replicax._src._errors import show_users_part
 from replicax._src._typing import PyTree
-from replicax._src.collectives import (
-    ReduceOpLike,
-    as_reduce_op,
-)
-from replicax._src.context import (
-    StrategyScope,
-    require_cross_replica,
-    thread_state,
-)
+from replicax._src.collectives import ReduceOpLike, as_reduce_op
+from replicax._src.context import StrategyScope, require_cross_replica, thread_state
 from replicax._src.data import Dataset
 from replicax._src.data.distributed import (
     DistributedDataset,
@@ -27,19 +20,10 @@ from replicax._src.data.distributed import (
     as_input_options,
 )
 from replicax._src.strategies import _display, _logical_devices, _reductions
-from replicax._src.strategies._arguments import (
-    USE_ALL_REDUCE,
-    checked_call,
-    require_plain_function,
-)
+from replicax._src.strategies._arguments import USE_ALL_REDUCE, checked_call, require_plain_function
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._value_context import ValueContext
-from replicax._src.values import (
-    check_replica_count,
-    is_leaf,
-    per_replica_type,
-    regroup,
-)
+from replicax._src.values import check_replica_count, is_leaf, per_replica_type, regroup
 
 T = TypeVar("T")
 

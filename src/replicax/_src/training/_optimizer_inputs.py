@@ -14,13 +14,7 @@ import jax
 from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.context import has_strategy, let_libraries_join
-from replicax._src.variable import (
-    Variable,
-    is_no_value,
-    is_variable_leaf,
-    root_of,
-    variable_behind,
-)
+from replicax._src.variable import Variable, is_no_value, is_variable_leaf, root_of, variable_behind
 
 
 class ParameterTree:

@@ -14,14 +14,9 @@ from keras.src.losses.loss import squeeze_or_expand_to_same_rank
 from keras.src.metrics.reduction_metrics import Mean
 
 from replicax._src._typing import DTypeLike
-from replicax._src.context import (
-    current_replica,
-)
+from replicax._src.context import current_replica
 from replicax._src.integrations.keras._shares import share_here
-from replicax._src.integrations.keras._variables import (
-    Original,
-    in_model_fn,
-)
+from replicax._src.integrations.keras._variables import Original, in_model_fn
 
 
 def scaled_loss(value: jax.Array) -> Any:

@@ -11,12 +11,8 @@ from jax.typing import ArrayLike
 from keras.src import backend
 from keras.src.layers import BatchNormalization
 
-from replicax._src.context import (
-    current_replica,
-)
-from replicax._src.integrations.keras._variables import (
-    Original,
-)
+from replicax._src.context import current_replica
+from replicax._src.integrations.keras._variables import Original
 
 
 def moments(

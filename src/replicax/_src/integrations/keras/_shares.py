@@ -12,9 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from replicax._src.collectives import gradients_weighted_by
-from replicax._src.context import (
-    current_replica,
-)
+from replicax._src.context import current_replica
 from replicax._src.training import losses_as_means
 
 

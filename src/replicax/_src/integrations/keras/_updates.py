@@ -22,11 +22,7 @@ from replicax._src.context import (
     has_strategy,
 )
 from replicax._src.integrations.keras._shares import share_here
-from replicax._src.integrations.keras._variables import (
-    Original,
-    Replicated,
-    outside_of_programs,
-)
+from replicax._src.integrations.keras._variables import Original, Replicated, outside_of_programs
 from replicax._src.strategies import Strategy
 from replicax._src.training import gradient_watchers, show_gradients
 
