@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from replicax._src._thread_value import ThreadValue
 from replicax._src.collectives import gradients_weighted_by
 from replicax._src.context import current_replica
 from replicax._src.training import losses_as_means
@@ -59,17 +59,12 @@ class Share:
         return self.rows / jnp.asarray(self._of)
 
 
-@final
-class _Step(threading.local):
-    share: Share | None = None  # in a step of `fit`: a loss is the mean of the replica's rows
-
-
-_step = _Step()
+_share = ThreadValue[Share | None](None)
 
 
 def share_here() -> Share | None:
     """Returns what this replica has of the batch; None outside of steps of `fit` and the like."""
-    return _step.share
+    return _share.value
 
 
 @contextlib.contextmanager
@@ -78,9 +73,5 @@ def of_means(share: Share) -> Iterator[None]:
 
     Elsewhere, in loops written by hand, losses are shares of the global one, and add up.
     """
-    before, _step.share = _step.share, share
-    try:
-        with losses_as_means(share.mean), share.weighting_gradients():
-            yield
-    finally:
-        _step.share = before
+    with _share.set(share), losses_as_means(share.mean), share.weighting_gradients():
+        yield

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from keras.src.backend.jax.core import JaxVariable
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from replicax._src._thread_value import ThreadValue
 from replicax._src.context import (
     ReplicaContext,
     current_replica,
@@ -26,24 +26,9 @@ from replicax._src.integrations.keras._variables import Original, Replicated, ou
 from replicax._src.strategies import Strategy
 from replicax._src.training import gradient_watchers, show_gradients
 
-
-@final
-class _Update(threading.local):
-    is_reduced = False  # the gradients are those of all replicas already
-
-
-_update = _Update()
+_is_reduced = ThreadValue(False)  # the gradients are those of all replicas already
 # Each is given what `apply` is, and returns whether the update is made elsewhere.
 updates_elsewhere: list[Callable[[BaseOptimizer, Sequence[Any], Sequence[Any] | None], bool]] = []
-
-
-@contextlib.contextmanager
-def _already_reduced() -> Iterator[None]:
-    before, _update.is_reduced = _update.is_reduced, True
-    try:
-        yield
-    finally:
-        _update.is_reduced = before
 
 
 def stateless_apply(
@@ -54,10 +39,10 @@ def stateless_apply(
     trainable_variables: Sequence[jax.Array],
 ) -> Any:
     """Does what `optimizer.stateless_apply` does, with the gradients of all replicas."""
-    if _update.is_reduced:
+    if _is_reduced.value:
         return original(optimizer, optimizer_variables, grads, trainable_variables)
     reduced = _of_all(current_replica(), optimizer, list(grads))
-    with _already_reduced():
+    with _is_reduced.set(True):
         return original(optimizer, optimizer_variables, reduced, trainable_variables)
 
 
