@@ -354,6 +354,11 @@ def test_each_replica_reads_an_array_of_its_own(strategy: Any, executor: Any):
             total = strategy.reduce("SUM", found, axis=None)
             assert float(total) == float(v) * strategy.num_replicas_in_sync
 
+    def read_twice() -> None:
+        assert inside.value() is inside.value() and outside.value() is outside.value()
+
+    strategy.run(read_twice)
+
     def merged() -> Any:
         return rx.distribute.get_replica_context().merge_call(lambda _: inside.read_value())
 

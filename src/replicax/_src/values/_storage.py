@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+import weakref
 from typing import Any, ClassVar
 
-from replicax._src._typing import override
-from replicax._src.devices import ReplicaMesh
+from replicax._src._typing import Device, override
+from replicax._src.devices import ReplicaMesh, put
 
 
 class Storage(abc.ABC):
@@ -18,7 +19,7 @@ class Storage(abc.ABC):
         write its results into.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_elsewhere")
     is_traced: ClassVar[bool] = False  # a program that computes the value is being traced
     is_settled: ClassVar[bool] = True  # the value is the owner's alone
     mesh: Any
@@ -42,6 +43,19 @@ class Storage(abc.ABC):
     def components(self) -> tuple[Any, ...]:
         """What the replicas of this process have."""
         return tuple(self.component(index) for index in range(len(self.mesh.devices)))
+
+    def on_device(self, device: Device) -> Any:
+        """Returns `component(0)` on a device: the same array, as long as somebody holds it."""
+        array = self.component(0)
+        if array.sharding.device_set == {device}:
+            return array
+        copies: Any = getattr(self, "_elsewhere", None)
+        if copies is None:
+            copies = self._elsewhere = weakref.WeakValueDictionary()
+        found = copies.get(device)
+        if found is None or found.is_deleted():
+            found = copies[device] = put(array, device)
+        return found
 
     @property
     @abc.abstractmethod

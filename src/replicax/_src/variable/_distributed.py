@@ -53,7 +53,7 @@ from replicax._src.variable import _creator, _display, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
 from replicax._src.variable._scatter import Scatter
 from replicax._src.variable._start import Start
-from replicax._src.variable._variable import UPDATING, Variable, changed, own_of_replica
+from replicax._src.variable._variable import UPDATING, Variable, changed, shared_by_replicas
 
 _REDUCE_OPS = {VariableAggregation.SUM: ReduceOp.SUM, VariableAggregation.MEAN: ReduceOp.MEAN}
 
@@ -398,4 +398,5 @@ class AggregatingVariable(MirroredVariable):
 
     @override
     def _read(self) -> jax.Array:
-        return own_of_replica(super()._read())
+        with UPDATING:
+            return shared_by_replicas(self._buffers)

@@ -358,8 +358,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
 
     def _read(self) -> jax.Array:
         with UPDATING:  # no program may take the buffer between our looking and our taking
-            array = self._buffers.component(0)
-        return own_of_replica(array)
+            return shared_by_replicas(self._buffers)
 
     def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         value = self._laid_out(value)
@@ -479,13 +478,14 @@ class Reference:
         return f"<Reference wrapping {self._variable!r}>"
 
 
-def own_of_replica(array: jax.Array) -> jax.Array:
-    """Returns what replicas read of a value that they share: each an array on its device."""
+def shared_by_replicas(storage: Storage) -> jax.Array:
+    """Returns the only copy of a value; in a replica, as an array on its device."""
     context = get_replica_context() if has_strategy() else None
-    if context is None:
-        return array
-    devices = replica_devices_of(context.strategy)
-    return array if len(devices) == 1 else put(array, devices[first_of(replica_id_of(context))])
+    if context is not None and not storage.is_traced:
+        devices = replica_devices_of(context.strategy)
+        if len(devices) > 1:
+            return storage.on_device(devices[first_of(replica_id_of(context))])
+    return storage.component(0)
 
 
 def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
