@@ -24,6 +24,7 @@ class Storage(abc.ABC):
     is_settled: ClassVar[bool] = True  # the value is the owner's alone
     mesh: Any
     exclusive: bool
+    _elsewhere: weakref.WeakValueDictionary[Device, Any]  # copies, by where they are
 
     @property
     def kind(self) -> type[Storage]:
@@ -49,12 +50,11 @@ class Storage(abc.ABC):
         array = self.component(0)
         if array.sharding.device_set == {device}:
             return array
-        copies: Any = getattr(self, "_elsewhere", None)
-        if copies is None:
-            copies = self._elsewhere = weakref.WeakValueDictionary()
-        found = copies.get(device)
+        if not hasattr(self, "_elsewhere"):
+            self._elsewhere = weakref.WeakValueDictionary()
+        found = self._elsewhere.get(device)
         if found is None or found.is_deleted():
-            found = copies[device] = put(array, device)
+            found = self._elsewhere[device] = put(array, device)
         return found
 
     @property
