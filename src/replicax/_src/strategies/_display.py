@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from replicax._src.strategies._hooks import StrategyHooks
 
 
-def devices_of(extended: StrategyHooks) -> str:
+def device_names(extended: StrategyHooks) -> str:
     """Returns the names of the devices of the replicas of this process."""
     return ", ".join(_names(group) for group in _groups(extended))
 
 
-def rows_of(extended: StrategyHooks) -> list[tuple[Any, ...]]:
+def replica_rows(extended: StrategyHooks) -> list[tuple[Any, ...]]:
     """Returns a row for each replica of this process, and each device with variables alone."""
     stored = {resolve(name) for name in extended.parameter_devices}
     rows: list[tuple[Any, ...]] = []

@@ -44,9 +44,9 @@ def reduced(
 ) -> list[Any]:
     """Returns the reductions of values as arrays: over the replicas, and over `axis` as well."""
     if axis is None:
-        return _as_arrays(extended, op, leaves)
+        return _totals(extended, op, leaves)
     sums = [_sums(extended, leaf, axis, op) for leaf in leaves]
-    totals = _as_arrays(extended, ReduceOp.SUM, sums)
+    totals = _totals(extended, ReduceOp.SUM, sums)
     if op is ReduceOp.SUM:
         return totals
     axes = axis if isinstance(axis, Sequence) else (axis,)
@@ -63,7 +63,7 @@ def joined(extended: StrategyHooks, leaf: object, axis: int) -> Any:
     return extended._gather_to(value, default_device(), axis)
 
 
-def _as_arrays(extended: StrategyExtended, op: ReduceOp, values: Sequence[Any]) -> list[Any]:
+def _totals(extended: StrategyExtended, op: ReduceOp, values: Sequence[Any]) -> list[Any]:
     device = default_device()
     pairs = [(value, device) for value in values]
     return [array_here(each) for each in extended.batch_reduce_to(op, pairs)]

@@ -401,8 +401,8 @@ class Strategy:
     def _repr_html_(self) -> str:
         """For notebooks: the replicas and their devices."""
         title = f"{type(self).__name__}: {self.num_replicas_in_sync} replica(s) in sync"
-        rows = _display.rows_of(self._extended)
+        rows = _display.replica_rows(self._extended)
         return _html.table(title, ("replica", "device", "kind", "holds"), rows)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {_display.devices_of(self._extended)}>"
+        return f"<{type(self).__name__} on {_display.device_names(self._extended)}>"

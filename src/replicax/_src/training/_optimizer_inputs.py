@@ -13,8 +13,14 @@ import jax
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.context import has_strategy, let_libraries_join
-from replicax._src.variable import Variable, is_no_value, is_variable_leaf, root_of, variable_behind
+from replicax._src.variable import (
+    Variable,
+    is_no_value,
+    is_variable_leaf,
+    root_of,
+    variable_behind,
+    variable_of,
+)
 
 
 class ParameterTree:
@@ -110,10 +116,7 @@ def _matched(gradients: PyTree, variables: PyTree) -> list[tuple[Any, Variable |
 
 
 def _checked(leaf: object) -> Variable | None:
-    variable = variable_behind(leaf)
-    if variable is None and not is_no_value(leaf) and not has_strategy():
-        let_libraries_join()  # it may be the first that we see of Keras
-        variable = variable_behind(leaf)
+    variable = variable_of(leaf)
     if variable is None and not is_no_value(leaf):
         raise TypeError(
             f"An optimizer updates rx.Variables; got {_tree.describe(leaf)}. Make the parameters "

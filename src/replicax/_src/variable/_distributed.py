@@ -53,7 +53,7 @@ from replicax._src.variable import _creator, _display, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
 from replicax._src.variable._scatter import Scatter
 from replicax._src.variable._start import Start
-from replicax._src.variable._variable import UPDATING, Variable, changed, shared_by_replicas
+from replicax._src.variable._variable import UPDATING, Variable, changed, only_copy
 
 _REDUCE_OPS = {VariableAggregation.SUM: ReduceOp.SUM, VariableAggregation.MEAN: ReduceOp.MEAN}
 
@@ -399,4 +399,4 @@ class AggregatingVariable(MirroredVariable):
     @override
     def _read(self) -> jax.Array:
         with UPDATING:
-            return shared_by_replicas(self._buffers)
+            return only_copy(self._buffers)

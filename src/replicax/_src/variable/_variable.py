@@ -358,7 +358,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
 
     def _read(self) -> jax.Array:
         with UPDATING:  # no program may take the buffer between our looking and our taking
-            return shared_by_replicas(self._buffers)
+            return only_copy(self._buffers)
 
     def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         value = self._laid_out(value)
@@ -478,7 +478,7 @@ class Reference:
         return f"<Reference wrapping {self._variable!r}>"
 
 
-def shared_by_replicas(storage: Storage) -> jax.Array:
+def only_copy(storage: Storage) -> jax.Array:
     """Returns the only copy of a value; in a replica, as an array on its device."""
     context = get_replica_context() if has_strategy() else None
     if context is not None and not storage.is_traced:
