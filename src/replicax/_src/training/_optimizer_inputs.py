@@ -13,14 +13,7 @@ import jax
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.variable import (
-    Variable,
-    is_no_value,
-    is_variable_leaf,
-    root_of,
-    variable_behind,
-    variable_of,
-)
+from replicax._src.variable import Variable, is_no_value, is_variable_leaf, root_of, variable_of
 
 
 class ParameterTree:
@@ -48,7 +41,7 @@ def tree_of(structure: PyTree, variables: Sequence[Variable]) -> ParameterTree |
         return None
     leaves, rebuild = _tree.flatten(structure, is_variable_leaf)
     known = {id(variable) for variable in variables}
-    found = [variable_behind(leaf) for leaf in leaves]
+    found = [variable_of(leaf) for leaf in leaves]
     wanted = [variable is not None and id(root_of(variable)) in known for variable in found]
     try:
         return ParameterTree(rebuild, wanted)

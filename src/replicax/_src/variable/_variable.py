@@ -26,12 +26,12 @@ from replicax._src._typing import ArrayInput, Device, Tracer
 from replicax._src.collectives import default_device
 from replicax._src.context import (
     StrategyLike,
+    current_replica,
     first_of,
-    get_replica_context,
-    has_strategy,
     replica_devices_of,
     replica_id_of,
     require_threads,
+    thread_state,
     world,
 )
 from replicax._src.devices import (
@@ -480,12 +480,11 @@ class Reference:
 
 def only_copy(storage: Storage) -> jax.Array:
     """Returns the only copy of a value; in a replica, as an array on its device."""
-    context = get_replica_context() if has_strategy() else None
-    if context is not None and not storage.is_traced:
-        devices = replica_devices_of(context.strategy)
-        if len(devices) > 1:
-            return storage.on_device(devices[first_of(replica_id_of(context))])
-    return storage.component(0)
+    context = current_replica() if thread_state.frames else None
+    if context is None or storage.is_traced:
+        return storage.component(0)
+    devices = replica_devices_of(context.strategy)
+    return storage.on_device(devices[first_of(replica_id_of(context))])
 
 
 def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
