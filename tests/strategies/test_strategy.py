@@ -43,16 +43,6 @@ def test_the_same_object_from_every_replica_is_that_object(strategy: Any, execut
     assert strategy.experimental_local_results(shared) == (shared,)
 
 
-@several_replicas
-def test_numbers_that_replicas_compute_are_their_own(strategy: Any, executor: Any):
-    def step(number: int) -> Any:
-        return number + 1, number + 1.0
-
-    small, real = executor.run(strategy, step, (3,))
-    assert small == 4  # of which Python has one object
-    assert isinstance(real, rx.distribute.PerReplica) and parts_of(strategy, real)[-1] == 4.0
-
-
 def test_one_replica_gives_bare_results():
     strategy = mirrored(1)
     assert isinstance(strategy.run(lambda: jnp.ones(2)), jax.Array)

@@ -98,7 +98,7 @@ class Provenance:
         if id(leaf) in self._same or isinstance(leaf, bool):
             return True
         if isinstance(leaf, int | float | complex):  # each replica computes one of its own
-            return isinstance(leaf, int) and leaf in _KEPT_BY_PYTHON
+            return leaf in _KEPT_BY_PYTHON
         if not isinstance(leaf, Tracer):
             return isinstance(leaf, jax.Array)  # captured: operations on it would be traced
         return not _jax_internals.made_since(self._trace, self._start, leaf)
