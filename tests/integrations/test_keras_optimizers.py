@@ -1,5 +1,6 @@
 """Keras optimizers on replicas: one update from the gradients of all rows, as on one device."""
 
+import contextlib
 from typing import Any
 
 import jax.numpy as jnp
@@ -180,3 +181,41 @@ def test_state_of_optimizers_is_the_same_on_all_replicas():
         first, *others = model._made_in_strategy.experimental_local_results(each)
         for other in others:
             np.testing.assert_array_equal(other.numpy(), first.numpy())
+
+
+@pytest.mark.parametrize("where", ["outside", "default", "one_device", "scope", "after_scope"])
+@pytest.mark.parametrize("kind", ["accumulating", "scaled", "both"])
+def test_updates_with_branches_outside_of_replicas(kind: str, where: str):
+    """JAX cannot read variables in the branches that Keras takes there."""
+    strategy = mirrored(2) if "scope" in where else rx.distribute.OneDeviceStrategy("CPU:1")
+    scope = contextlib.nullcontext if where in ("outside", "default") else strategy.scope
+    with scope():
+        kernel = layers.Dense(1, kernel_initializer="ones", use_bias=False)
+        kernel.build((None, 2))
+        inner = optimizers.SGD(0.1, gradient_accumulation_steps=None if kind == "scaled" else 2)
+        optimizer: Any = inner
+        if kind != "accumulating":
+            optimizer = optimizers.LossScaleOptimizer(inner, initial_scale=4.0)
+
+    def step(extra: float) -> None:
+        def loss() -> Any:
+            return optimizer.scale_loss(jnp.sum(kernel(jnp.ones((1, 2)))))
+
+        _, gradients = rx.value_and_grad(loss, kernel.trainable_variables)
+        pairs = zip([g + extra for g in gradients], kernel.trainable_variables, strict=True)
+        optimizer.apply_gradients(pairs)
+
+    found = []
+    for extra in (0.0, 0.0, np.inf, 0.0, 0.0) if kind != "accumulating" else (0.0, 0.0, 0.0):
+        if where == "default":
+            rx.distribute.get_strategy().run(step, args=(extra,))
+        else:
+            with strategy.scope() if where == "scope" else contextlib.nullcontext():
+                step(extra)
+        found.append(float(np.asarray(kernel.kernel)[0, 0]))
+    expected = {
+        "accumulating": [1.0, 0.9, 0.9],
+        "scaled": [0.9, 0.8, 0.8, 0.7, 0.6],
+        "both": [1.0, 0.9, 0.9, 0.9, 0.8],
+    }
+    np.testing.assert_allclose(found, expected[kind], rtol=1e-6)

@@ -337,3 +337,30 @@ def test_the_copy_that_the_only_replica_returns_is_the_variable():
     with strategy.scope():
         v = rx.Variable(1.0)
     assert strategy.run(lambda: {"v": strategy.experimental_local_results(v)[0]})["v"] is v
+
+
+@several_replicas
+def test_each_replica_reads_an_array_of_its_own(strategy: Any, executor: Any):
+    """Also where there is one copy for all of them."""
+    outside = rx.Variable(2.0)
+    with strategy.scope():
+        inside = rx.Variable(3.0)
+    homes = [{device} for device in strategy.extended._replica_devices]
+    for v in (outside, inside):
+        for read in (v.read_value, v.value):
+            found = executor.run(strategy, read)
+            assert isinstance(found, rx.distribute.PerReplica)
+            assert [part.devices() for part in found.values] == homes
+            total = strategy.reduce("SUM", found, axis=None)
+            assert float(total) == float(v) * strategy.num_replicas_in_sync
+
+    def read_twice() -> None:
+        assert inside.value() is inside.value() and outside.value() is outside.value()
+
+    strategy.run(read_twice)
+
+    def merged() -> Any:
+        return rx.distribute.get_replica_context().merge_call(lambda _: inside.read_value())
+
+    if strategy.extended.parameter_devices != strategy.extended.worker_devices:
+        assert float(executor.run(strategy, merged)) == 3.0  # one read, outside of the replicas

@@ -12,38 +12,28 @@ replica that receives it.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Generator, Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from replicax._src._thread_value import ThreadValue
 
-@final
-class _Weight(threading.local):
-    of_replica: jax.Array | None = None
-
-
-_weight = _Weight()
+_weight = ThreadValue[jax.Array | None](None)
 
 
-@contextlib.contextmanager
-def gradients_weighted_by(weight: jax.Array) -> Generator[None]:
+def gradients_weighted_by(weight: jax.Array) -> AbstractContextManager[Any]:
     """Within the block the gradients of this replica are multiplied by `weight` at their end."""
-    before, _weight.of_replica = _weight.of_replica, weight
-    try:
-        yield
-    finally:
-        _weight.of_replica = before
+    return _weight.set(weight)
 
 
 def weighted(
     collective: Callable[[Sequence[jax.Array]], list[jax.Array]], leaves: Sequence[jax.Array]
 ) -> list[jax.Array]:
     """Returns `collective(leaves)`; through it, gradients count by the replica they come from."""
-    weight = _weight.of_replica
+    weight = _weight.value
     if weight is None:
         return collective(leaves)
     # A replica of weight 0 sends nothing back, and receives nothing.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import itertools
 import threading
@@ -22,7 +21,7 @@ _collective = threading.RLock()  # a signal handler may come in between
 _BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their way
 
 
-class Launches(abc.ABC):
+class Launches:
     """How programs over the devices of a mesh are launched."""
 
     def __init__(self, mesh: Mesh, on_cpu: bool):
@@ -36,9 +35,8 @@ class Launches(abc.ABC):
         self._mark: jax.Array | None = None  # a result of a program that was called lately
         self._since_mark = -1
 
-    @abc.abstractmethod
     def _announce(self, what: str) -> None:
-        """Tells other workers which program with collectives this one is about to launch."""
+        """Tells other workers, if there are any, which program with collectives is launched."""
 
     def wait_for(self, inputs: PyTree) -> None:
         """To be called before `call`, without any lock.
@@ -61,11 +59,7 @@ class Launches(abc.ABC):
                 mark.block_until_ready()
 
     def call(
-        self,
-        program: Callable[..., Any],
-        results: list[Any],
-        *args: Any,
-        what: str = "",
+        self, program: Callable[..., Any], results: list[Any], *args: Any, what: str = ""
     ) -> None:
         """Appends `program(*args)` to `results`, for a program with collectives.
 

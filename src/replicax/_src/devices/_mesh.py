@@ -22,15 +22,13 @@ says it is: its parts differ, and together they are the whole.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import functools
 import itertools
-import threading
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, final
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,7 +41,6 @@ from jax.sharding import (
     SingleDeviceSharding,
 )
 
-from replicax._src._errors import ReplicaMismatchError
 from replicax._src._jax_internals import (
     ConcreteArray,
     local_shards,
@@ -51,13 +48,13 @@ from replicax._src._jax_internals import (
     uncommitted,
     uncommitted_shards,
 )
-from replicax._src._typing import ArrayInput, Device, PyTree, override
+from replicax._src._typing import ArrayInput, Device, PyTree
 from replicax._src.devices._launches import Launches, token
 from replicax._src.devices._layout import PLAIN, Layout, prime_factors
 from replicax._src.devices._names import short_name
-from replicax._src.devices._packing import BETWEEN_WORKERS, IN_ONE_PROCESS, Packing
+from replicax._src.devices._packing import IN_ONE_PROCESS, Packing
 from replicax._src.devices._placement import put
-from replicax._src.devices._replicas import Beginning, Coworkers, ReplicaDevices, groups_of
+from replicax._src.devices._replicas import Beginning, groups_of
 
 REPLICA_AXIS = "replica"
 _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
@@ -66,7 +63,7 @@ _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
 class ReplicaMesh(Launches):
     """The devices of the replicas as a mesh: the replica axis, then those of the logical devices.
 
-    A `LocalMesh` has all replicas in this process; a `MeshOverWorkers` shares them with others.
+    All replicas are of this process; those of a `MeshOverWorkers` are of several.
 
     Attributes:
       devices: of this process's replicas, the first of each.
@@ -78,7 +75,7 @@ class ReplicaMesh(Launches):
       packing: what is worth packing before it is sent.
     """
 
-    packing: Packing
+    packing: Packing = IN_ONE_PROCESS
 
     def __init__(self, devices: tuple[Device, ...]):
         self.devices = devices
@@ -272,10 +269,7 @@ class ReplicaMesh(Launches):
         return call
 
     def mapped(
-        self,
-        fn: Callable[..., Any],
-        in_specs: PyTree = _WHOLE,
-        out_specs: PyTree = _WHOLE,
+        self, fn: Callable[..., Any], in_specs: PyTree = _WHOLE, out_specs: PyTree = _WHOLE
     ) -> Callable[..., Any]:
         """Returns `fn` as a part of a program: each replica sees its own buffers.
 
@@ -293,10 +287,12 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ other workers
 
+    # There are none here: `MeshOverWorkers` has other answers.
+
     @property
-    @abc.abstractmethod
     def spans_workers(self) -> bool:
         """Whether other processes have replicas, too."""
+        return False
 
     @property
     def may_branch(self) -> bool:
@@ -306,19 +302,18 @@ class ReplicaMesh(Launches):
         """
         return self.logical_devices == 1
 
-    @abc.abstractmethod
     def one_thread(self) -> AbstractContextManager[object]:
         """Refuses a second thread inside the block, if there are other workers."""
+        return _NO_CONTEXT
 
-    @abc.abstractmethod
     def require_same(self, topic: str, what: str, content: str = "") -> bool:
         """Raises if other workers, at this point of their programs, say another `what`.
 
         Returns:
           Whether the `content` of it, which may differ, is the same on all.
         """
+        return True
 
-    @abc.abstractmethod
     def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
         """Returns how the workers call a program of theirs when they announce it.
 
@@ -330,8 +325,8 @@ class ReplicaMesh(Launches):
         Returns:
           An empty text where there are no other workers.
         """
+        return ""
 
-    @abc.abstractmethod
     def begin_together(self, beginning: Beginning, what: str) -> None:
         """Lets it begin with the first worker's value: at once, or when that is known.
 
@@ -339,200 +334,34 @@ class ReplicaMesh(Launches):
           beginning: what begins.
           what: says what it is, the same on all workers.
         """
+        beginning.begin(beginning.value)
 
-    @abc.abstractmethod
     def await_beginning(self, beginning: Beginning) -> None:
         """Waits until it has begun."""
 
-    @abc.abstractmethod
     def collected(self, array: jax.Array) -> jax.Array:
         """Returns an array that is cut over the replicas, on the first device here."""
-
-    @abc.abstractmethod
-    def for_host(self, array: jax.Array) -> jax.Array | np.ndarray:
-        """Returns an array that is cut over the replicas, to be copied to the host as a whole."""
-
-    @abc.abstractmethod
-    def rows_here(self, rows: jax.Array) -> jax.Array:
-        """In a program, what the replicas of this process have of one row for each replica."""
-
-    @abc.abstractmethod
-    def describe_replica(self, replica: int) -> str:
-        """Returns which replica of all it is, and where, for messages."""
-
-    @abc.abstractmethod
-    def _told(self, what: Callable[[], str]) -> str:
-        """Returns what other workers are told of a program; an empty text if there are none."""
-
-    @abc.abstractmethod
-    def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
-        """Returns one array, the same for every replica, laid out like this."""
-
-
-class LocalMesh(ReplicaMesh):
-    """All replicas are of this process."""
-
-    packing = IN_ONE_PROCESS
-
-    @property
-    @override
-    def spans_workers(self) -> bool:
-        return False
-
-    @override
-    def one_thread(self) -> AbstractContextManager[object]:
-        return _NO_CONTEXT
-
-    @override
-    def require_same(self, topic: str, what: str, content: str = "") -> bool:
-        return True
-
-    @override
-    def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
-        return ""
-
-    @override
-    def begin_together(self, beginning: Beginning, what: str) -> None:
-        beginning.begin(beginning.value)
-
-    @override
-    def await_beginning(self, beginning: Beginning) -> None:
-        pass
-
-    @override
-    def collected(self, array: jax.Array) -> jax.Array:
         return jax.device_put(array, self.devices[0])
 
-    @override
-    def for_host(self, array: jax.Array) -> jax.Array:
+    def for_host(self, array: jax.Array) -> jax.Array | np.ndarray:
+        """Returns an array that is cut over the replicas, to be copied to the host as a whole."""
         return array  # all parts are here, and come together on the host
 
-    @override
     def rows_here(self, rows: jax.Array) -> jax.Array:
+        """In a program, what the replicas of this process have of one row for each replica."""
         return rows
 
-    @override
     def describe_replica(self, replica: int) -> str:
+        """Returns which replica of all it is, and where, for messages."""
         return f"replica {replica} ({short_name(self.mesh.devices.flat[replica])})"
 
-    @override
-    def _announce(self, what: str) -> None:
-        pass
-
-    @override
     def _told(self, what: Callable[[], str]) -> str:
+        """Returns what other workers are told of a program; an empty text if there are none."""
         return ""
 
-    @override
     def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
+        """Returns one array, the same for every replica, laid out like this."""
         return jax.device_put(value, sharding)
-
-
-@final
-class MeshOverWorkers(ReplicaMesh):
-    """Other workers have replicas, too; all of them run the same programs, in the same order."""
-
-    packing = BETWEEN_WORKERS
-
-    def __init__(self, devices: ReplicaDevices, coworkers: Coworkers):
-        super().__init__(devices)
-        self._coworkers = coworkers
-        self._one_thread = _OneThread()
-
-    @property
-    @override
-    def spans_workers(self) -> bool:
-        return True
-
-    @override
-    def one_thread(self) -> AbstractContextManager[object]:
-        return self._one_thread
-
-    @override
-    def require_same(self, topic: str, what: str, content: str = "") -> bool:
-        return self._coworkers.require_same(topic, what, content)
-
-    @override
-    def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
-        described = describe()
-        if described is None:
-            return ""
-        name, text = described
-        self.require_same(topic, text)
-        return f"{name} ({zlib.crc32(text.encode()):08x})"
-
-    @override
-    def begin_together(self, beginning: Beginning, what: str) -> None:
-        self._coworkers.begin_together(self, beginning, what)
-
-    @override
-    def await_beginning(self, beginning: Beginning) -> None:
-        self._coworkers.await_beginning(beginning)
-
-    @override
-    def wait_for(self, inputs: PyTree) -> None:
-        self._coworkers.settle_beginnings()
-        super().wait_for(inputs)
-
-    @override
-    def collected(self, array: jax.Array) -> jax.Array:
-        return self.component(self.gathered(array), 0)
-
-    @override
-    def for_host(self, array: jax.Array) -> np.ndarray:
-        return np.asarray(self.collected(array))  # at once: there may not be room for many
-
-    @override
-    def rows_here(self, rows: jax.Array) -> jax.Array:
-        count = len(self.devices)
-        start = jax.lax.axis_index(REPLICA_AXIS) // count * count
-        return jax.lax.dynamic_slice_in_dim(rows, start, count)
-
-    @override
-    def describe_replica(self, replica: int) -> str:
-        worker, index = divmod(replica, len(self.devices))
-        # All workers have the same devices; JAX knows another's by numbers of its own.
-        where = short_name(self.devices[index])
-        return f"replica {replica} ({self._coworkers.name_of(worker)}, {where})"
-
-    @override
-    def _announce(self, what: str) -> None:
-        if what:  # else it has no collectives, and other workers need not call it
-            self._coworkers.before_call(what)
-
-    @override
-    def _told(self, what: Callable[[], str]) -> str:
-        return what()
-
-    @override
-    def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
-        if sharding == self.replicated:
-            return self.assemble([put(value, device) for device in self.devices])
-        host = np.asarray(value)
-        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
-
-
-class _OneThread:
-    """Lets one thread in at a time, and tells the others so.
-
-    Programs meet those of other workers in the order of their launching. Of two threads that
-    launch them at once the order is not known.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise ReplicaMismatchError(
-                "Two threads run replicas at the same time. With several workers the programs of "
-                "one meet those of the others in the order in which they are launched, and two "
-                "threads may launch them in another order on another worker: run replicas in one "
-                "thread, or one after the other."
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 _NO_CONTEXT = contextlib.nullcontext()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 from replicax._src._typing import Device
-from replicax._src.devices._mesh import LocalMesh, MeshOverWorkers, ReplicaMesh
+from replicax._src.devices._mesh import ReplicaMesh
+from replicax._src.devices._mesh_over_workers import MeshOverWorkers
 from replicax._src.devices._planned import plan_of
 from replicax._src.devices._planned_mesh import PlannedMesh
 from replicax._src.devices._replicas import ReplicaDevices
@@ -19,4 +20,4 @@ def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
         return PlannedMesh(devices, plan)
     if isinstance(devices, ReplicaDevices) and devices.coworkers is not None:
         return MeshOverWorkers(devices, devices.coworkers)
-    return LocalMesh(devices)
+    return ReplicaMesh(devices)

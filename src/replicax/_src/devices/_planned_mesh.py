@@ -11,13 +11,13 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from replicax._src._planned_arrays import PlannedArray, no_value
 from replicax._src._typing import ArrayInput, Device, PyTree, override
-from replicax._src.devices._mesh import LocalMesh
+from replicax._src.devices._mesh import ReplicaMesh
 from replicax._src.devices._packing import BETWEEN_WORKERS, IN_ONE_PROCESS
 from replicax._src.devices._planned import PlannedDevices
 
 
 @final
-class PlannedMesh(LocalMesh):
+class PlannedMesh(ReplicaMesh):
     """All replicas are of this process for Python, whatever host they are of."""
 
     def __init__(self, devices: tuple[Device, ...], plan: PlannedDevices):

@@ -81,8 +81,7 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
 
 
 def set_logical_device_configuration(
-    device: PhysicalDevice,
-    logical_devices: Sequence[LogicalDeviceConfiguration] | None,
+    device: PhysicalDevice, logical_devices: Sequence[LogicalDeviceConfiguration] | None
 ) -> None:
     """Cuts the CPU into virtual devices; call it before anything else touches a device.
 

@@ -177,10 +177,9 @@ class ProgramTrace:
             raise OnlyPython(f"it reads {variable.name!r} after it changed it for all replicas")
         value = self.value_of(variable)
         differ = self.mesh is not None and copies_differ(variable)
-        if self._provenance is not None:
-            if isinstance(variable, DistributedVariable):
-                self._provenance.note_handed_out(value)
-            elif in_replica():
+        if self._provenance is not None and in_replica():
+            self._provenance.note_handed_out(value)
+            if not isinstance(variable, DistributedVariable):
                 self._provenance.turns.note_read(variable)
         return TracedBuffers(mesh_of(variable), value, mirrored=not differ)
 

@@ -8,7 +8,6 @@ from typing import Any, final
 from replicax._src._typing import Device, override
 from replicax._src.devices import (
     canonical_name,
-    canonical_names,
     devices_of_kind,
     replica_mesh,
     resolve,
@@ -29,19 +28,14 @@ class CentralStorageExtended(StrategyExtended):
         compute_devices: Sequence[str | Device] | None,
         parameter_device: str | Device | None,
     ):
-        super().__init__(container_strategy)
         devices = resolve_all(compute_devices)
+        super().__init__(container_strategy)
+        self._place_on(devices)
         if parameter_device is not None:
             home = resolve(parameter_device)
         else:
             home = devices[0] if len(devices) == 1 else devices_of_kind("CPU")[0]
-        self._device_names = canonical_names(devices)
         self._parameter_device = home
-
-    @property
-    @override
-    def worker_devices(self) -> tuple[str, ...]:
-        return self._device_names
 
     @property
     @override

@@ -8,7 +8,7 @@ from typing import Any
 
 from replicax._src._typing import Device, override
 from replicax._src.collectives import CrossDeviceOps, NcclAllReduce
-from replicax._src.devices import canonical_names, groups_of
+from replicax._src.devices import groups_of
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._logical_devices import grouped
 from replicax._src.strategies._moved import moved
@@ -27,6 +27,7 @@ class MirroredExtended(StrategyExtended):
         state_layout: StateLayout | None = None,
     ):
         super().__init__(container_strategy)
+        self._place_on(devices)
         if isinstance(cross_device_ops, type) or not isinstance(
             cross_device_ops, CrossDeviceOps | None
         ):
@@ -34,36 +35,19 @@ class MirroredExtended(StrategyExtended):
                 "`cross_device_ops` must be an instance of a rx.distribute.CrossDeviceOps "
                 f"subclass, for example rx.distribute.NcclAllReduce(); got {cross_device_ops!r}."
             )
-        self._devices = devices
-        self._device_names = canonical_names(devices)
         self._cross_device_ops = cross_device_ops or NcclAllReduce()
         self._state_layout = layout_for(devices, as_state_layout(state_layout))
 
     @contextlib.contextmanager
     @override
     def _moved_to(self, planned: tuple[Device, ...]) -> Iterator[tuple[Device, ...]]:
-        count = len(groups_of(self._devices)[0])
+        count = len(groups_of(self._replica_devices)[0])
         devices = grouped(planned, count)
         there = MirroredExtended(
             self._strategy, devices, self._cross_device_ops, self._state_layout
         )
         with moved(self, there, devices):
             yield devices
-
-    @property
-    @override
-    def worker_devices(self) -> tuple[str, ...]:
-        return self._device_names
-
-    @property
-    @override
-    def _replica_devices(self) -> tuple[Device, ...]:
-        return self._devices
-
-    @property
-    @override
-    def _variable_devices(self) -> tuple[Device, ...]:
-        return self._devices
 
 
 class MirroredStrategy(Strategy):

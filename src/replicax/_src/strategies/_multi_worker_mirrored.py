@@ -38,12 +38,7 @@ from replicax._src.strategies._logical_devices import grouped
 from replicax._src.strategies._mirrored import MirroredExtended
 from replicax._src.strategies._state_layout import StateLayout, as_state_layout
 from replicax._src.strategies._strategy import Strategy
-from replicax._src.strategies._sync_group import (
-    ClusterWorkers,
-    ReplicasHere,
-    ReplicasOfWorkers,
-    SyncGroup,
-)
+from replicax._src.strategies._sync_group import ClusterWorkers, ReplicasOfWorkers, SyncGroup
 
 _PATIENCE_SECONDS = 1800.0  # for workers that are alive and late: they load data, or compile
 
@@ -80,7 +75,7 @@ class MultiWorkerMirroredExtended(MirroredExtended):
         self._worker = 0 if membership is None else membership.worker
         local = resolve_all(None)
         devices = grouped(local, logical_devices_per_replica)
-        group: SyncGroup = ReplicasHere()
+        group = SyncGroup()
         resolver = cluster_resolver or TFConfigClusterResolver()
         if membership is not None and membership.workers > 1:
             patience = self._options.timeout_seconds or _PATIENCE_SECONDS
@@ -113,7 +108,7 @@ class MultiWorkerMirroredExtended(MirroredExtended):
     def _call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        with replica_mesh(self._devices).one_thread():
+        with replica_mesh(self._replica_devices).one_thread():
             return super()._call_for_each_replica(fn, args, kwargs)
 
     @override

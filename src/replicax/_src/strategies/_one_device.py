@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from replicax._src._typing import Device, override
-from replicax._src.devices import canonical_name, resolve
+from replicax._src.devices import resolve
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._strategy import Strategy
 from replicax._src.variable import Variable
@@ -18,22 +18,7 @@ class OneDeviceExtended(StrategyExtended):
 
     def __init__(self, container_strategy: Strategy | None, device: str | Device):
         super().__init__(container_strategy)
-        self._device = resolve(device)
-
-    @property
-    @override
-    def worker_devices(self) -> tuple[str, ...]:
-        return (canonical_name(self._device),)
-
-    @property
-    @override
-    def _replica_devices(self) -> tuple[Device, ...]:
-        return (self._device,)
-
-    @property
-    @override
-    def _variable_devices(self) -> tuple[Device, ...]:
-        return (self._device,)
+        self._place_on((resolve(device),))
 
     @override
     def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:

@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
+
 from replicax._src import _tree
+from replicax._src._arrays import for_mean
 from replicax._src._typing import PyTree
-from replicax._src.collectives import CommunicationOptions, ReduceOp, array_of, mirror
+from replicax._src.collectives import (
+    CommunicationOptions,
+    ReduceOp,
+    array_of,
+    default_device,
+    mirror,
+    require_summable,
+)
+from replicax._src.context import world
+from replicax._src.strategies._arguments import check_axes
 from replicax._src.values import (
+    ArrayLike,
     DistributedValues,
     Mirrored,
     PerReplica,
+    array_here,
     storage_of,
     value_of_buffers,
 )
@@ -19,10 +34,68 @@ from replicax._src.variable import DistributedVariable, MirroredVariable
 
 if TYPE_CHECKING:
     from replicax._src.strategies._extended import StrategyExtended
+    from replicax._src.strategies._hooks import StrategyHooks
+
+Axes = int | Sequence[int]
+
+
+def reduced(
+    extended: StrategyExtended, op: ReduceOp, leaves: Sequence[Any], axis: Axes | None
+) -> list[Any]:
+    """Returns the reductions of values as arrays: over the replicas, and over `axis` as well."""
+    if axis is None:
+        return _totals(extended, op, leaves)
+    sums = [_sums(extended, leaf, axis, op) for leaf in leaves]
+    totals = _totals(extended, ReduceOp.SUM, sums)
+    if op is ReduceOp.SUM:
+        return totals
+    axes = axis if isinstance(axis, Sequence) else (axis,)
+    count, over_workers = world().replicas.number_of_items, extended._sync_group.total
+    counts = [count(_spread(extended, leaf), axes, over_workers) for leaf in leaves]
+    return [total / number for total, number in zip(totals, counts, strict=True)]
+
+
+def joined(extended: StrategyHooks, leaf: object, axis: int) -> Any:
+    """Returns the replicas' arrays joined along `axis`, as an array on the default device."""
+    value = PerReplica([leaf])  # one array for all replicas is gathered already
+    if isinstance(leaf, DistributedValues):
+        value = world().replicas.map_components(lambda part: _as_array(part, "gather"), leaf)
+    return extended._gather_to(value, default_device(), axis)
+
+
+def _totals(extended: StrategyExtended, op: ReduceOp, values: Sequence[Any]) -> list[Any]:
+    device = default_device()
+    pairs = [(value, device) for value in values]
+    return [array_here(each) for each in extended.batch_reduce_to(op, pairs)]
+
+
+def _as_array(part: object, what: str) -> jax.Array:
+    return array_here(part) if isinstance(part, ArrayLike) else array_of(part, what)
+
+
+def _sums(extended: StrategyHooks, value: PyTree, axis: Axes, op: ReduceOp) -> PerReplica:
+    def total(part: object) -> jax.Array:
+        part = _as_array(part, "reduce")
+        require_summable(part, "A reduction")
+        check_axes(part, axis, "reduce")
+        axes: Any = tuple(axis) if isinstance(axis, list) else axis
+        with world().beside(part):
+            part = for_mean(part) if op is ReduceOp.MEAN else part
+            # jnp.sum would make small integers larger ones, which a sum over replicas does not.
+            return jnp.sum(part, axis=axes, dtype=part.dtype)
+
+    return world().replicas.map_components(total, _spread(extended, value))
+
+
+def _spread(extended: StrategyHooks, value: object) -> DistributedValues:
+    """Returns `value` with one component per replica, also where all have the same."""
+    if isinstance(value, DistributedValues):
+        return value
+    return Mirrored([value] * extended._local_replicas)
 
 
 def reduce_pairs(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     op: ReduceOp,
     pairs: Sequence[tuple[Any, Any]],
     options: CommunicationOptions,
@@ -46,9 +119,7 @@ def may_differ(value: object) -> bool:
     return isinstance(value, DistributedValues) and not is_mirrored
 
 
-def same_for_all(
-    extended: StrategyExtended, op: ReduceOp, value: object, destinations: object
-) -> Any:
+def same_for_all(extended: StrategyHooks, op: ReduceOp, value: object, destinations: object) -> Any:
     """Returns the reduction of what is the same on all replicas."""
     devices = extended._devices_of(destinations)
     replicas = extended._num_replicas_in_sync

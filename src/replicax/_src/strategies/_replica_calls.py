@@ -35,11 +35,11 @@ from replicax._src.values import (
 )
 
 if TYPE_CHECKING:
-    from replicax._src.strategies._extended import StrategyExtended
+    from replicax._src.strategies._hooks import StrategyHooks
 
 
 def merge_call(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     merge_fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -73,7 +73,7 @@ def _traced_in_merge_call() -> TypeError:
 
 
 def all_reduce(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     reduce_op: ReduceOpLike,
     value: PyTree,
@@ -90,7 +90,7 @@ def all_reduce(
 
 
 def _meet_to_reduce(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     op: ReduceOp,
     options: CommunicationOptions,
@@ -111,7 +111,7 @@ def _meet_to_reduce(
 
 
 def all_gather(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     context: ReplicaContext,
     value: PyTree,
     axis: int,

@@ -7,27 +7,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
-
 from replicax._src import _html, _old_names, _tree
-from replicax._src._arrays import for_mean
 from replicax._src._errors import show_users_part
-from replicax._src._typing import Device, PyTree
-from replicax._src.collectives import (
-    ReduceOp,
-    ReduceOpLike,
-    array_of,
-    as_reduce_op,
-    default_device,
-    require_summable,
-)
-from replicax._src.context import (
-    StrategyScope,
-    require_cross_replica,
-    thread_state,
-    world,
-)
+from replicax._src._typing import PyTree
+from replicax._src.collectives import ReduceOpLike, as_reduce_op
+from replicax._src.context import StrategyScope, require_cross_replica, thread_state
 from replicax._src.data import Dataset
 from replicax._src.data.distributed import (
     DistributedDataset,
@@ -35,27 +19,11 @@ from replicax._src.data.distributed import (
     InputOptions,
     as_input_options,
 )
-from replicax._src.devices import groups_of, resolve, short_name
-from replicax._src.strategies import _logical_devices
-from replicax._src.strategies._arguments import (
-    USE_ALL_REDUCE,
-    check_axes,
-    checked_call,
-    require_plain_function,
-)
+from replicax._src.strategies import _display, _logical_devices, _reductions
+from replicax._src.strategies._arguments import USE_ALL_REDUCE, checked_call, require_plain_function
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._value_context import ValueContext
-from replicax._src.values import (
-    ArrayLike,
-    DistributedValues,
-    Mirrored,
-    PerReplica,
-    array_here,
-    check_replica_count,
-    is_leaf,
-    per_replica_type,
-    regroup,
-)
+from replicax._src.values import check_replica_count, is_leaf, per_replica_type, regroup
 
 T = TypeVar("T")
 
@@ -227,51 +195,7 @@ class Strategy:
         check_replica_count(value, self._extended._local_replicas, "The value of strategy.reduce")
         leaves, rebuild = _tree.flatten(value, is_leaf)
         with self.scope():
-            if axis is None:
-                return rebuild(self._reduce_leaves(op, leaves))
-            numerators = self._reduce_leaves(
-                ReduceOp.SUM, [self._sums(x, axis, op) for x in leaves]
-            )
-            if op is ReduceOp.SUM:
-                return rebuild(numerators)
-            counts = [self._number_of_items(x, axis) for x in leaves]
-            return rebuild([total / n for total, n in zip(numerators, counts, strict=True)])
-
-    def _reduce_leaves(self, op: ReduceOp, leaves: list[Any]) -> list[Any]:
-        device = default_device()
-        reduced = self._extended.batch_reduce_to(op, [(leaf, device) for leaf in leaves])
-        return [array_here(x) for x in reduced]
-
-    def _parts(self, value: PyTree, what: str = "reduce") -> list[Any]:
-        """Returns what each replica has of `value`, as arrays."""
-        return [self._as_array(part, what) for part in self._spread(value).values]
-
-    def _as_array(self, part: object, what: str) -> jax.Array:
-        return array_here(part) if isinstance(part, ArrayLike) else array_of(part, what)
-
-    def _sums(self, value: PyTree, axis: int | Sequence[int], op: ReduceOp) -> PerReplica:
-        def total(part: object) -> jax.Array:
-            part = self._as_array(part, "reduce")
-            require_summable(part, "A reduction")
-            check_axes(part, axis, "reduce")
-            with world().beside(part):
-                part = for_mean(part) if op is ReduceOp.MEAN else part
-                # jnp.sum would make small integers larger ones, which a sum over replicas does not.
-                return jnp.sum(part, axis=_as_axes(axis), dtype=part.dtype)
-
-        return world().replicas.map_components(total, self._spread(value))
-
-    def _spread(self, value: object) -> DistributedValues:
-        """Returns `value` with one component per replica, also where all have the same."""
-        if isinstance(value, DistributedValues):
-            return value
-        return Mirrored([value] * self._extended._local_replicas)
-
-    def _number_of_items(self, value: PyTree, axis: int | Sequence[int]) -> int:
-        axes = axis if isinstance(axis, Sequence) else (axis,)
-        return world().replicas.number_of_items(
-            self._spread(value), axes, self._extended._sync_group.total
-        )
+            return rebuild(_reductions.reduced(self._extended, op, leaves, axis))
 
     def gather(self, value: PyTree, axis: int) -> Any:
         """Returns the replicas' arrays, joined along `axis` in replica order, as one array.
@@ -296,17 +220,10 @@ class Strategy:
 
         check_replica_count(value, self._extended._local_replicas, "The value of strategy.gather")
 
-        def gather_leaf(leaf: object) -> Any:
-            # One array for all replicas is gathered already.
-            value = PerReplica([leaf])
-            if isinstance(leaf, DistributedValues):
-                value = world().replicas.map_components(
-                    lambda part: self._as_array(part, "gather"), leaf
-                )
-            return self._extended._gather_to(value, default_device(), axis)
-
         with self.scope():
-            return _tree.map_structure(gather_leaf, value, is_leaf)
+            return _tree.map_structure(
+                lambda leaf: _reductions.joined(self._extended, leaf, axis), value, is_leaf
+            )
 
     def experimental_local_results(self, value: PyTree) -> tuple[Any, ...]:
         """Returns the components of `value` on this process; `(value,)` for anything else.
@@ -484,38 +401,8 @@ class Strategy:
     def _repr_html_(self) -> str:
         """For notebooks: the replicas and their devices."""
         title = f"{type(self).__name__}: {self.num_replicas_in_sync} replica(s) in sync"
-        rows = _strategy_rows(self._extended)
+        rows = _display.replica_rows(self._extended)
         return _html.table(title, ("replica", "device", "kind", "holds"), rows)
 
     def __repr__(self) -> str:
-        names = ", ".join(_names(group) for group in _groups(self._extended))
-        return f"<{type(self).__name__} on {names}>"
-
-
-def _groups(extended: StrategyExtended) -> list[tuple[Device, ...]]:
-    """Returns the logical devices of the replicas of this process."""
-    homes = [resolve(name) for name in extended.worker_devices]
-    groups = {group[0]: group for group in groups_of(extended._replica_devices)}
-    return [groups.get(home, (home,)) for home in homes]
-
-
-def _names(devices: Sequence[Device]) -> str:
-    names = ", ".join(short_name(device) for device in devices)
-    return names if len(devices) == 1 else f"({names})"
-
-
-def _strategy_rows(extended: StrategyExtended) -> list[tuple[Any, ...]]:
-    stored = {resolve(name) for name in extended.parameter_devices}
-    rows: list[tuple[Any, ...]] = []
-    for index, group in enumerate(_groups(extended)):
-        device = group[0]
-        holds = "variables" if device in stored else ""
-        rows.append((index, _names(group), getattr(device, "device_kind", ""), holds))
-        stored.discard(device)
-    for device in sorted(stored, key=short_name):
-        rows.append(("", short_name(device), getattr(device, "device_kind", ""), "variables"))
-    return rows
-
-
-def _as_axes(axis: int | Sequence[int]) -> Any:
-    return tuple(axis) if isinstance(axis, list) else axis
+        return f"<{type(self).__name__} on {_display.device_names(self._extended)}>"

@@ -6,7 +6,7 @@ the others is a method of it, so that strategies do not ask whether there are an
 
 from __future__ import annotations
 
-import abc
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, final
@@ -38,40 +38,39 @@ from replicax._src.values import (
 )
 
 
-class SyncGroup(abc.ABC):
-    """How the replicas of this process belong together with those of other workers.
+class SyncGroup:
+    """How the replicas of a strategy belong together: all of them are of this process.
 
     Attributes:
       first_replica: the number of the first replica here, among all.
     """
 
-    first_replica: int
+    first_replica = 0
 
-    @abc.abstractmethod
     def scope(self, strategy: StrategyLike) -> StrategyScope:
         """Returns a new scope of the strategy."""
+        return StrategyScope(strategy)
 
-    @abc.abstractmethod
     def size(self, here: int) -> int:
         """Returns how many replicas there are, of which `here` are in this process."""
+        return here
 
-    @abc.abstractmethod
     def input_layout(self, devices: tuple[Device, ...]) -> InputLayout:
         """Returns who reads data sets."""
+        return InputLayout(devices)
 
-    @abc.abstractmethod
     def as_value(self, value: Any) -> Any:
         """Returns the argument of a reduction: an array of the only replica here is per replica."""
+        return value
 
-    @abc.abstractmethod
     def over_all(self, value: Any) -> Any:
         """Returns a value of the replicas here as a part of one over all workers."""
+        return value
 
-    @abc.abstractmethod
     def devices_of(self, value: object) -> tuple[Device, ...] | None:
-        """Returns the devices of all replicas, for a value that has a component for each here."""
+        """Returns the devices of a value with a component for each replica, if others have some."""
+        return None
 
-    @abc.abstractmethod
     def gather(
         self,
         ops: CrossDeviceOps,
@@ -81,79 +80,21 @@ class SyncGroup(abc.ABC):
         options: CommunicationOptions | None,
     ) -> Any:
         """Returns the components of all replicas joined along `axis`, on the destinations."""
+        return ops.gather(value, destinations, axis, options)
 
-    @abc.abstractmethod
     def starts_in_gathered(self, value: DistributedValues, axis: int) -> list[int]:
         """Returns where the components of the replicas here start in what `gather` gives."""
+        return _starts([part.shape[axis] for part in value.values])
 
-    @abc.abstractmethod
     def total(self, number: int) -> int:
         """Returns the sum of the numbers that the workers have."""
+        return number
 
-    @abc.abstractmethod
     def note_unevenness(self, value: PyTree) -> None:
         """Notes where a value that every worker has just made has other shapes on the others."""
 
-    @abc.abstractmethod
     def first_component(self, value: DistributedValues) -> Any:
         """Returns the component of the first replica of all, on every worker."""
-
-
-@final
-class ReplicasHere(SyncGroup):
-    """All replicas are of this process."""
-
-    first_replica = 0
-
-    @override
-    def scope(self, strategy: StrategyLike) -> StrategyScope:
-        return StrategyScope(strategy)
-
-    @override
-    def size(self, here: int) -> int:
-        return here
-
-    @override
-    def input_layout(self, devices: tuple[Device, ...]) -> InputLayout:
-        return InputLayout(devices)
-
-    @override
-    def as_value(self, value: Any) -> Any:
-        return value
-
-    @override
-    def over_all(self, value: Any) -> Any:
-        return value
-
-    @override
-    def devices_of(self, value: object) -> tuple[Device, ...] | None:
-        return None
-
-    @override
-    def gather(
-        self,
-        ops: CrossDeviceOps,
-        value: DistributedValues,
-        destinations: object,
-        axis: int,
-        options: CommunicationOptions | None,
-    ) -> Any:
-        return ops.gather(value, destinations, axis, options)
-
-    @override
-    def starts_in_gathered(self, value: DistributedValues, axis: int) -> list[int]:
-        return _starts([part.shape[axis] for part in value.values])
-
-    @override
-    def total(self, number: int) -> int:
-        return number
-
-    @override
-    def note_unevenness(self, value: PyTree) -> None:
-        pass
-
-    @override
-    def first_component(self, value: DistributedValues) -> Any:
         return first_component(value)
 
 
@@ -227,9 +168,7 @@ class ReplicasOfWorkers(SyncGroup):
             joined = gather_across(self._mesh, value.values, axis, devices[0], "gather")
             return ops.broadcast(joined, devices)
 
-        def gather() -> Any:
-            return ops.gather(value, destinations, axis, options)
-
+        gather = functools.partial(super().gather, ops, value, destinations, axis, options)
         # A program has the values of all replicas, wherever these are.
         eagerly = gather_across_workers if self._is_of_replicas(value) else gather
         return world().pick(eagerly, gather)()

@@ -12,11 +12,11 @@ from replicax._src.values import DistributedValues, component, is_leaf, local_co
 from replicax._src.variable import DistributedVariable, Variable, own_storage
 
 if TYPE_CHECKING:
-    from replicax._src.strategies._extended import StrategyExtended
+    from replicax._src.strategies._hooks import StrategyHooks
 
 
 def update_variable(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     variable: Variable,
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -41,7 +41,7 @@ def update_variable(
 
 
 def update_devices(
-    extended: StrategyExtended,
+    extended: StrategyHooks,
     devices: Sequence[Device],
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -59,7 +59,7 @@ def update_devices(
     return world().replicas.update_copies(devices, extended._updating, update)
 
 
-def ungrouped(extended: StrategyExtended, merged: PyTree, devices_of_a_copy: int = 1) -> PyTree:
+def ungrouped(extended: StrategyHooks, merged: PyTree, devices_of_a_copy: int = 1) -> PyTree:
     """Returns the results of an update with a tuple at each leaf: an item for each device."""
 
     def for_devices(leaf: object) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.context import has_strategy, let_libraries_join, world
+from replicax._src.context import world
 from replicax._src.devices import supposed
 from replicax._src.functions import ByIdentity, LossCache
 from replicax._src.training._substitution import (
@@ -30,8 +30,8 @@ from replicax._src.variable import (
     is_no_value,
     is_variable_leaf,
     root_of,
-    variable_behind,
     variable_creator_scope,
+    variable_of,
 )
 
 Loss = TypeVar("Loss")  # with `has_aux`, the pair of the loss and the rest
@@ -140,10 +140,7 @@ class _Sources:
         if isinstance(variables, list):
             variables = list(variables)  # the loss may make variables and add them to the list
         self._leaves, self._rebuild = _tree.flatten(variables, is_variable_leaf)
-        sources = [variable_behind(leaf) for leaf in self._leaves]
-        if any(source is None for source in sources) and not has_strategy():
-            let_libraries_join()  # a Keras model may be the first that we see of Keras
-            sources = [variable_behind(leaf) for leaf in self._leaves]
+        sources = [variable_of(leaf) for leaf in self._leaves]
         for leaf, source in zip(self._leaves, sources, strict=True):
             if source is None and not (is_no_value(leaf) and any(s is not None for s in sources)):
                 raise TypeError(

@@ -6,18 +6,18 @@ therefore gives the gradient of the mean over all rows.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, final
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._errors import WrongContextError
+from replicax._src._thread_value import ThreadValue
 from replicax._src._typing import ArrayInput, Tracer
 from replicax._src.collectives import ReduceOp
 from replicax._src.context import (
@@ -84,26 +84,16 @@ def share_of_mean(values: ArrayInput, sample_weight: ArrayInput | None = None) -
     return _as_share(_divided(total, divisor).astype(array.dtype))
 
 
-@final
-class _Convention(threading.local):
-    as_mean: Callable[[jax.Array], jax.Array] | None = None  # where gradients are averaged
+_as_mean = ThreadValue[Callable[[jax.Array], jax.Array] | None](None)  # if gradients are averaged
 
 
-_convention = _Convention()
-
-
-@contextlib.contextmanager
-def losses_as_means(as_mean: Callable[[jax.Array], jax.Array]) -> Iterator[None]:
+def losses_as_means(as_mean: Callable[[jax.Array], jax.Array]) -> AbstractContextManager[Any]:
     """Within the block replicas have means of their own rows, which are averaged, not added up.
 
     `as_mean` makes such a mean of a part of the whole loss. In a `train_step` of Keras a loss may
     be either, and is to be the same.
     """
-    before, _convention.as_mean = _convention.as_mean, as_mean
-    try:
-        yield
-    finally:
-        _convention.as_mean = before
+    return _as_mean.set(as_mean)
 
 
 def compute_average_loss(
@@ -132,7 +122,7 @@ def compute_average_loss(
     _require_rows(losses, "per_example_loss")
     if global_batch_size is None:
         _require_replica("compute_average_loss", ", or pass global_batch_size")
-        replicas = 1 if _convention.as_mean else get_strategy().num_replicas_in_sync
+        replicas = 1 if _as_mean.value else get_strategy().num_replicas_in_sync
         return _divided(jnp.sum(losses), losses.shape[0] * replicas)
     return _as_share(_divided(jnp.sum(losses), _checked_batch_size(global_batch_size)))
 
@@ -144,12 +134,12 @@ def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
     """
     _require_replica("scale_regularization_loss")
     total = jnp.sum(_as_floats(regularization_loss, "regularization_loss"))
-    return total if _convention.as_mean else total / get_strategy().num_replicas_in_sync
+    return total if _as_mean.value else total / get_strategy().num_replicas_in_sync
 
 
 def _as_share(share: jax.Array) -> jax.Array:
     """Returns a part of the whole loss, as the optimizer here combines the parts."""
-    return share if _convention.as_mean is None else _convention.as_mean(share)
+    return share if _as_mean.value is None else _as_mean.value(share)
 
 
 def _divided(total: jax.Array, divisor: Any) -> jax.Array:

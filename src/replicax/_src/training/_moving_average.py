@@ -8,15 +8,9 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from replicax._src.context import (
-    default_strategy,
-    get_replica_context,
-    has_strategy,
-    let_libraries_join,
-    meet_replicas,
-)
+from replicax._src.context import default_strategy, get_replica_context, meet_replicas
 from replicax._src.values import PerReplica
-from replicax._src.variable import Variable, copies_differ, root_of, variable_behind
+from replicax._src.variable import Variable, copies_differ, root_of, variable_of
 
 
 @final
@@ -90,7 +84,7 @@ class ExponentialMovingAverage:
 
     def average(self, var: Any) -> Variable | None:
         """Returns the variable with the average of `var`; None before the first `apply` of it."""
-        variable = _variable_of(var)
+        variable = variable_of(var)
         found = None if variable is None else self._averages.get(id(root_of(variable)))
         return None if found is None else found[1]
 
@@ -139,15 +133,8 @@ class ExponentialMovingAverage:
         }
 
 
-def _variable_of(value: object) -> Variable | None:
-    """Returns the variable that an object is, or that a variable of Keras stands for."""
-    if variable_behind(value) is None and not has_strategy():
-        let_libraries_join()  # it may be the first that we see of Keras
-    return variable_behind(value)
-
-
 def _checked(given: object) -> Variable:
-    variable = _variable_of(given)
+    variable = variable_of(given)
     if variable is None:
         raise TypeError(
             "ExponentialMovingAverage.apply takes a list of rx.Variables; it has "

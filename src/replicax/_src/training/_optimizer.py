@@ -15,12 +15,7 @@ import jax.numpy as jnp
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree
-from replicax._src.collectives import (
-    CommunicationOptions,
-    ReduceOp,
-    ReduceOpLike,
-    as_reduce_op,
-)
+from replicax._src.collectives import CommunicationOptions, ReduceOp, ReduceOpLike, as_reduce_op
 from replicax._src.context import (
     Frame,
     batch_reduction_of,

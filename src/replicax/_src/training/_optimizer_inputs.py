@@ -13,14 +13,7 @@ import jax
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.context import has_strategy, let_libraries_join
-from replicax._src.variable import (
-    Variable,
-    is_no_value,
-    is_variable_leaf,
-    root_of,
-    variable_behind,
-)
+from replicax._src.variable import Variable, is_no_value, is_variable_leaf, root_of, variable_of
 
 
 class ParameterTree:
@@ -48,7 +41,7 @@ def tree_of(structure: PyTree, variables: Sequence[Variable]) -> ParameterTree |
         return None
     leaves, rebuild = _tree.flatten(structure, is_variable_leaf)
     known = {id(variable) for variable in variables}
-    found = [variable_behind(leaf) for leaf in leaves]
+    found = [variable_of(leaf) for leaf in leaves]
     wanted = [variable is not None and id(root_of(variable)) in known for variable in found]
     try:
         return ParameterTree(rebuild, wanted)
@@ -116,10 +109,7 @@ def _matched(gradients: PyTree, variables: PyTree) -> list[tuple[Any, Variable |
 
 
 def _checked(leaf: object) -> Variable | None:
-    variable = variable_behind(leaf)
-    if variable is None and not is_no_value(leaf) and not has_strategy():
-        let_libraries_join()  # it may be the first that we see of Keras
-        variable = variable_behind(leaf)
+    variable = variable_of(leaf)
     if variable is None and not is_no_value(leaf):
         raise TypeError(
             f"An optimizer updates rx.Variables; got {_tree.describe(leaf)}. Make the parameters "

@@ -276,11 +276,7 @@ class OptimizerState:
             return [*values, *state, iterations]
 
         results = on_parts(
-            updated,
-            looks,
-            inputs,
-            [*self._dims, *cut, None],
-            mesh_of(self.variables[0]),
+            updated, looks, inputs, [*self._dims, *cut, None], mesh_of(self.variables[0])
         )
         for variable, value, dim, changed in zip(
             self.variables, results[:parameters], self._dims, present, strict=True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+import weakref
 from typing import Any, ClassVar
 
-from replicax._src._typing import override
-from replicax._src.devices import ReplicaMesh
+from replicax._src._typing import Device, override
+from replicax._src.devices import ReplicaMesh, put
 
 
 class Storage(abc.ABC):
@@ -18,11 +19,12 @@ class Storage(abc.ABC):
         write its results into.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_elsewhere")
     is_traced: ClassVar[bool] = False  # a program that computes the value is being traced
     is_settled: ClassVar[bool] = True  # the value is the owner's alone
     mesh: Any
     exclusive: bool
+    _elsewhere: weakref.WeakValueDictionary[Device, Any]  # copies, by where they are
 
     @property
     def kind(self) -> type[Storage]:
@@ -42,6 +44,18 @@ class Storage(abc.ABC):
     def components(self) -> tuple[Any, ...]:
         """What the replicas of this process have."""
         return tuple(self.component(index) for index in range(len(self.mesh.devices)))
+
+    def on_device(self, device: Device) -> Any:
+        """Returns `component(0)` on a device: the same array, as long as somebody holds it."""
+        array = self.component(0)
+        if array.sharding.device_set == {device}:
+            return array
+        if not hasattr(self, "_elsewhere"):
+            self._elsewhere = weakref.WeakValueDictionary()
+        found = self._elsewhere.get(device)
+        if found is None or found.is_deleted():
+            found = self._elsewhere[device] = put(array, device)
+        return found
 
     @property
     @abc.abstractmethod

@@ -50,6 +50,7 @@ from replicax._src.variable._trees import is_array as is_array
 from replicax._src.variable._trees import is_no_value as is_no_value
 from replicax._src.variable._trees import is_variable_leaf as is_variable_leaf
 from replicax._src.variable._trees import variable_behind as variable_behind
+from replicax._src.variable._trees import variable_of as variable_of
 from replicax._src.variable._trees import variables as variables
 from replicax._src.variable._variable import UPDATING as UPDATING
 from replicax._src.variable._variable import Variable as Variable

@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._src import _html
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device, override
 from replicax._src.collectives import ReduceOp, default_device
@@ -41,7 +40,7 @@ from replicax._src.context import (
     update_replica_id,
     world,
 )
-from replicax._src.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
+from replicax._src.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -50,16 +49,13 @@ from replicax._src.values import (
     array_here,
     value_of_buffers,
 )
-from replicax._src.variable import _creator, _policy
+from replicax._src.variable import _creator, _display, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
 from replicax._src.variable._scatter import Scatter
 from replicax._src.variable._start import Start
-from replicax._src.variable._variable import UPDATING, Variable, changed
+from replicax._src.variable._variable import UPDATING, Variable, changed, only_copy
 
-_REDUCE_OPS = {
-    VariableAggregation.SUM: ReduceOp.SUM,
-    VariableAggregation.MEAN: ReduceOp.MEAN,
-}
+_REDUCE_OPS = {VariableAggregation.SUM: ReduceOp.SUM, VariableAggregation.MEAN: ReduceOp.MEAN}
 
 
 @jax.tree_util.register_pytree_node_class
@@ -297,24 +293,12 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
         with UPDATING:  # and no program may write into what is shown
             buffers = self._settled()
             buffers.exclusive = False
-            shards = buffers.assembled.addressable_shards
-        texts = [(_part_text(each.index), short_name(each.device), each.data) for each in shards]
-        return [(part, device, _html.short(_shown(data))) for part, device, data in texts]
+            array = buffers.assembled
+        return _display.parts(array)
 
     _repr_html_: Any = Variable._repr_html_
     __str__ = __repr__
     __hash__ = Variable.__hash__
-
-
-def _shown(array: jax.Array) -> Any:
-    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return array if is_key else np.asarray(array)
-
-
-def _part_text(index: tuple[slice, ...]) -> str:
-    """Returns which part of an array: "[0:4, :]"."""
-    ends = [("" if i.start is None else i.start, "" if i.stop is None else i.stop) for i in index]
-    return "[" + ", ".join(f"{start}:{stop}" for start, stop in ends) + "]"
 
 
 @jax.tree_util.register_pytree_node_class
@@ -411,3 +395,8 @@ class SyncOnReadVariable(DistributedVariable):
 @jax.tree_util.register_pytree_node_class
 class AggregatingVariable(MirroredVariable):
     """One copy on a parameter device, changed by the combined updates of all replicas."""
+
+    @override
+    def _read(self) -> jax.Array:
+        with UPDATING:
+            return only_copy(self._buffers)

@@ -16,6 +16,7 @@ import numpy as np
 
 from replicax._src._arrays import as_array
 from replicax._src._typing import ArrayInput, Tracer, override
+from replicax._src.variable._conversion import converted
 
 
 @final
@@ -96,7 +97,6 @@ class Scattering:
     assign: Any
     assign_add: Any
     assign_sub: Any
-    _converted: Any  # to an array of the variable's dtype
 
     # Rows.
 
@@ -214,7 +214,7 @@ class Scattering:
     def _scatter_nd(self, how: Scatter, indices: ArrayInput, updates: ArrayInput) -> Self:
         places = _integers(indices, str(how))
         self._check_places(places, str(how))
-        values = self._converted(str(how), updates)
+        values = converted(updates, how, self.name, self.dtype)
         depth = places.shape[-1]
         rest = self.shape[depth:]
         if values.shape not in ((), (*places.shape[:-1], *rest)):

@@ -147,10 +147,8 @@ def assign(variables: PyTree, values: PyTree) -> None:
             f"assign was given the variables {_tree.describe(variables)}, and for them the values "
             f"{_tree.describe(values)}. Both must have the same structure."
         ) from None
-    if not has_strategy():
-        let_libraries_join()  # a Keras variable may be the first that we see of Keras
     for target, value in pairs:
-        variable = variable_behind(target)
+        variable = variable_of(target)
         if variable is not None:
             variable.assign(value)
 
@@ -164,6 +162,15 @@ def variable_behind(value: object) -> Variable | None:
         return value
     found = getattr(value, "__rx_variable__", None)
     return found if isinstance(found, Variable) else None
+
+
+def variable_of(value: object) -> Variable | None:
+    """Returns the same; the object may be the first that we see of its library, such as Keras."""
+    found = variable_behind(value)
+    if found is None and not is_no_value(value) and not has_strategy():
+        let_libraries_join()
+        found = variable_behind(value)
+    return found
 
 
 def is_variable_leaf(value: object) -> bool:

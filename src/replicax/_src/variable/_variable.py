@@ -21,20 +21,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from replicax._src import _html
-from replicax._src._arrays import IntegersTooLargeError, as_array, host_integers
-from replicax._src._typing import ArrayInput, Device, DTypeLike, Tracer, override
+from replicax._src._typing import ArrayInput, Device, Tracer
 from replicax._src.collectives import default_device
 from replicax._src.context import (
     StrategyLike,
-    get_replica_context,
-    has_strategy,
+    current_replica,
+    first_of,
     replica_devices_of,
     replica_id_of,
     require_threads,
+    thread_state,
     world,
 )
 from replicax._src.devices import (
@@ -45,19 +42,10 @@ from replicax._src.devices import (
     checked_parts,
     device_of,
     put,
-    short_name,
 )
-from replicax._src.values import (
-    ArrayLike,
-    Mirrored,
-    OneBuffer,
-    PerReplica,
-    Storage,
-    array_here,
-    component,
-    local_count,
-)
-from replicax._src.variable import _creator, _late_values
+from replicax._src.values import ArrayLike, Mirrored, OneBuffer, Storage, array_here
+from replicax._src.variable import _creator, _display, _late_values
+from replicax._src.variable._conversion import coerced
 from replicax._src.variable._holder import Holder
 from replicax._src.variable._policy import (
     Change,
@@ -67,7 +55,7 @@ from replicax._src.variable._policy import (
     as_synchronization,
     resolve_trainable,
 )
-from replicax._src.variable._scatter import Scatter, Scattering
+from replicax._src.variable._scatter import Scattering
 
 # Held while a variable is read, changed and written back: threads may share variables.
 UPDATING = threading.RLock()
@@ -327,55 +315,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         require_threads(f"{how} of a variable")
         if self._looks_left:
             self._catch_up()
-        world().assign(self, how, self._coerced(how, value))
-
-    def _coerced(self, how: Change, value: object) -> Any:
-        """Returns `value` with this variable's shape and dtype; `Mirrored` values stay so."""
-        if isinstance(value, PerReplica):
-            context = get_replica_context() if has_strategy() else None
-            here = len(replica_devices_of(context.strategy)) if context is not None else 0
-            if context is None or local_count(value) != here:
-                raise ValueError(
-                    f"{how} of variable {self._name!r} was given a PerReplica value outside of "
-                    "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
-                    "assign inside strategy.run, where the variable's aggregation does it."
-                )
-            value = component(value, replica_id_of(context))
-        array = self._converted(how, value)
-        if array.shape != self.shape:
-            raise ValueError(
-                f"{how} of variable {self._name!r}, which has shape {self.shape}, was given a "
-                f"value of shape {array.shape}. Shapes must be equal; use jnp.broadcast_to to "
-                "spread a smaller value."
-            )
-        is_same = isinstance(value, Mirrored) and value._array().dtype == self.dtype
-        return value if is_same else array
-
-    @override
-    def _converted(self, how: Change | Scatter, value: object) -> jax.Array:
-        """Returns `value` as an array of this variable's dtype."""
-        try:
-            wanted = None
-            value = array_here(value)
-            if jnp.issubdtype(self.dtype, jnp.number) and host_integers(value) is not None:
-                wanted = self.dtype  # at once: 64 bits may fit a float, but not int32
-            array = as_array(value, wanted)
-        except IntegersTooLargeError as error:
-            raise ValueError(f"{how} of variable {self._name!r}: {error}") from None
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"{how} of variable {self._name!r} takes an array or number; got {value!r} "
-                f"of type {type(value).__name__}."
-            ) from None
-        if array.dtype == self.dtype:
-            return array
-        if not _can_cast(array.dtype, self.dtype):
-            raise ValueError(
-                f"{how} of variable {self._name!r}, which has dtype {self.dtype}, was given "
-                f"{array.dtype}. Convert it yourself where loss is meant: "
-                f"x.astype('{self.dtype}')."
-            )
-        return array.astype(self.dtype)
+        world().assign(self, how, coerced(self, how, value))
 
     # What the kinds of variables differ in.
 
@@ -418,7 +358,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
 
     def _read(self) -> jax.Array:
         with UPDATING:  # no program may take the buffer between our looking and our taking
-            return self._buffers.component(0)
+            return only_copy(self._buffers)
 
     def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         value = self._laid_out(value)
@@ -489,30 +429,24 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
     def __repr__(self) -> str:
         return (
             f"<rx.Variable {self._name!r} shape={self.shape} dtype={self.dtype}, "
-            f"numpy={_numpy_text(self)}>"
+            f"numpy={_display.value_text(self._shown)}>"
         )
+
+    def _shown(self) -> jax.Array:
+        require_threads("A read of a variable")
+        if self._looks_left:
+            self._catch_up()
+        return self._read()
 
     def __str__(self) -> str:
         return repr(self)
 
     def _repr_html_(self) -> str:
         """For notebooks: which device holds what."""
-        title = (
-            f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
-            f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
-        )
-        what, where = ("copy", "") if self._layout.is_plain else ("part", f", {self._layout}")
-        return _html.table(title + where, (what, "device", "value"), self._display_rows())
+        return _display.table(self, self._display_rows())
 
     def _display_rows(self) -> list[tuple[Any, ...]]:
-        rows = []
-        for index, device in enumerate(self._placement):
-            try:
-                value = _html.short(np.asarray(self._settled().component(index)))
-            except Exception as error:  # a display must not fail; say why there is no value
-                value = f"<unavailable: {type(error).__name__}>"
-            rows.append((index, short_name(device), value))
-        return rows
+        return _display.copies(self)
 
     def tree_flatten(self) -> tuple[tuple[Any], None]:
         return (self._array(),), None
@@ -544,6 +478,15 @@ class Reference:
         return f"<Reference wrapping {self._variable!r}>"
 
 
+def only_copy(storage: Storage) -> jax.Array:
+    """Returns the only copy of a value; in a replica, as an array on its device."""
+    context = current_replica() if thread_state.frames else None
+    if context is None or storage.is_traced:
+        return storage.component(0)
+    devices = replica_devices_of(context.strategy)
+    return storage.on_device(devices[first_of(replica_id_of(context))])
+
+
 def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
     """Returns what a variable holds after the change, on its own device."""
     if how is Change.ASSIGN:
@@ -551,24 +494,3 @@ def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> ja
     with world().on_device(device):
         new = how.of(old, value)
     return put(new, device)
-
-
-def _can_cast(source: DTypeLike, target: DTypeLike) -> bool:
-    """Within a kind, or to a wider kind: integers to floats, but not floats to integers."""
-    order = [jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating]
-
-    def rank(dtype: DTypeLike) -> int:
-        return next((i for i, kind in enumerate(order) if jnp.issubdtype(dtype, kind)), len(order))
-
-    return rank(source) <= rank(target) and (rank(source) > 0 or rank(target) == 0)
-
-
-def _numpy_text(variable: Variable) -> str:
-    try:
-        require_threads("A read of a variable")
-        if variable._looks_left:
-            variable._catch_up()
-        value = np.asarray(variable._read())
-    except Exception as error:  # a repr must not fail; say why there is no value
-        return f"<unavailable: {type(error).__name__}>"
-    return repr(value.item()) if value.ndim == 0 else repr(value)

@@ -1,7 +1,7 @@
 """Batches on their way to the replicas.
 
 A batch is cut into shares, as equal as its number of rows allows: some replicas have one row less,
-or none. What a replica computes then counts by its rows (`_reduction.Share`).
+or none. What a replica computes then counts by its rows (`_shares.Share`).
 """
 
 from __future__ import annotations

@@ -51,16 +51,18 @@ from replicax._src.functions import NotOneProgram
 from replicax._src.integrations.keras import (
     _batches,
     _checkpoints,
+    _losses,
+    _normalization,
     _on_servers,
     _plain_variables,
-    _reduction,
     _scheduled_steps,
     _steps,
     _tensorboard,
+    _updates,
     _variables,
     _workers,
 )
-from replicax._src.integrations.keras._reduction import Original
+from replicax._src.integrations.keras._variables import Original
 from replicax._src.strategies import Strategy, input_layout_of
 
 
@@ -111,26 +113,26 @@ def _hook_variables() -> None:
 
 
 def _hook_reductions() -> None:
-    _around(nn, "moments", _reduction.moments)
+    _around(nn, "moments", _normalization.moments)
     _around(BatchNormalization, "__init__", _make_batch_normalization)
-    _around(loss, "reduce_weighted_values", _reduction.reduced_loss)
+    _around(loss, "reduce_weighted_values", _losses.reduced_loss)
     for name, then in (
-        ("scale_loss_for_distribution", _reduction.scaled_loss),
-        ("unscale_loss_for_distribution", _reduction.unscaled_loss),
+        ("scale_loss_for_distribution", _losses.scaled_loss),
+        ("unscale_loss_for_distribution", _losses.unscaled_loss),
     ):
         _around(loss, name, lambda original, value, then=then: then(original(value)))
-    _around(BatchNormalization, "_moments", _reduction.masked_moments)
-    _around(BatchNormalization, "call", _reduction.normalized)
-    _around(Mean, "update_state", _reduction.update_mean)
-    _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
-    _changes.append((Layer, "_loss_ids", _reduction.IdsOfLosses()))
+    _around(BatchNormalization, "_moments", _normalization.masked_moments)
+    _around(BatchNormalization, "call", _normalization.normalized)
+    _around(Mean, "update_state", _losses.update_mean)
+    _changes.append((Layer, "_losses_override", _losses.LossesOfLayers()))
+    _changes.append((Layer, "_loss_ids", _losses.IdsOfLosses()))
     _around(BaseOptimizer, "__init__", _make_optimizer)
     _around(BaseOptimizer, "add_variable", _add_variable)
     _around(BaseOptimizer, "add_variable_from_reference", _on_servers.with_its_variable)
     _around(BaseOptimizer, "apply_gradients", _apply_gradients)
     for kind in (BaseOptimizer, LossScaleOptimizer):
-        _around(kind, "apply", _reduction.apply)
-        _around(kind, "stateless_apply", _reduction.stateless_apply)
+        _around(kind, "apply", _updates.apply)
+        _around(kind, "stateless_apply", _updates.stateless_apply)
 
 
 def _make_batch_normalization(

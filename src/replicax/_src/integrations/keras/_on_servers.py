@@ -25,12 +25,13 @@ from keras.src.saving.keras_saveable import KerasSaveable
 from keras.src.utils import tracking
 
 import replicax as rx
+from replicax._src._thread_value import ThreadValue
 from replicax._src._typing import override
 from replicax._src.context import get_strategy, has_strategy
 from replicax._src.integrations.keras import _variables
-from replicax._src.integrations.keras._reduction import Original, updates_elsewhere
 from replicax._src.integrations.keras._server_rule import KerasRule, OfVariable, Slots
-from replicax._src.integrations.keras._variables import Replicated
+from replicax._src.integrations.keras._updates import updates_elsewhere
+from replicax._src.integrations.keras._variables import Original, Replicated
 from replicax._src.parameter_servers import (
     ForeignOptimizer,
     KnownOptimizer,
@@ -326,33 +327,23 @@ def with_its_variable(
 ) -> Any:
     """Makes a variable of an optimizer where that is which it belongs to."""
     if getattr(reference_variable, "_to_be_made_in", None) is not None:
-        _variables.make_late(
-            reference_variable
-        )  # then it has its class; one of a plain program keeps its own
+        _variables.make_late(reference_variable)  # then it has its class; a plain one keeps its own
     if not isinstance(reference_variable, OnServers) or (found := served(optimizer)) is None:
         return original(optimizer, reference_variable, name, initializer)
-    _placing.has_place = True
-    try:
-        with get_strategy().extended.colocate_vars_with(reference_variable.__rx_variable__):
-            slot = original(optimizer, reference_variable, name, initializer)
-    finally:
-        _placing.has_place = False
+    place = get_strategy().extended.colocate_vars_with(reference_variable.__rx_variable__)
+    with _has_place.set(True), place:
+        slot = original(optimizer, reference_variable, name, initializer)
     found.slots.note(slot, reference_variable, name)
     return slot
 
 
-@final
-class _Placing(threading.local):
-    has_place = False  # the variable that is being made goes to where another is
-
-
-_placing = _Placing()
+_has_place = ThreadValue(False)  # the variable that is being made goes to where another is
 
 
 def on_all_servers() -> contextlib.AbstractContextManager[Any]:
     """Variables that belong to no other, made inside, are on each server."""
     strategy = get_strategy() if has_strategy() else None
-    if not isinstance(strategy, ParameterServerStrategy) or _placing.has_place:
+    if not isinstance(strategy, ParameterServerStrategy) or _has_place.value:
         return contextlib.nullcontext()
     return strategy.extended.colocate_vars_with(strategy.extended.parameter_devices)
 

@@ -19,14 +19,15 @@ from keras.src.random.seed_generator import SeedGenerator
 
 from replicax._src._typing import Tracer
 from replicax._src.context import (
+    current_replica,
     get_strategy,
     has_strategy,
     in_cross_replica_context,
     is_compiling,
     world,
 )
-from replicax._src.integrations.keras import _on_servers, _reduction, _variables
-from replicax._src.integrations.keras._reduction import Original
+from replicax._src.integrations.keras import _on_servers, _variables
+from replicax._src.integrations.keras._variables import Original
 from replicax._src.variable import catch_up, expect_late_value, late_value_sources
 
 _own_value: Any = JaxVariable.value
@@ -46,8 +47,16 @@ def initialize(original: Original, variable: JaxVariable, value: jax.Array) -> N
 def next_seed(original: Original, generator: SeedGenerator, ordered: bool = True) -> Any:
     """Returns the next seed of a generator, which is another one on each replica."""
     if _on_servers.is_on_worker():
-        return _reduction.seed_of_replica(_on_servers.next_seed(generator))
-    return _reduction.seed_of_replica(original(generator, ordered))
+        return _seed_of_replica(_on_servers.next_seed(generator))
+    return _seed_of_replica(original(generator, ordered))
+
+
+def _seed_of_replica(seed: jax.Array) -> Any:
+    """Replicas draw different numbers from one seed."""
+    context = current_replica()
+    if context is None:
+        return seed
+    return jax.random.fold_in(seed, context.replica_id_in_sync_group)
 
 
 def assign(original: Original, variable: JaxVariable, value: jax.Array) -> None:

@@ -38,10 +38,7 @@ class KerasRule(ForeignRule):
     """What a Keras optimizer does."""
 
     def __init__(
-        self,
-        kind: type[BaseOptimizer],
-        config: dict[str, Any],
-        variables: Sequence[OfVariable],
+        self, kind: type[BaseOptimizer], config: dict[str, Any], variables: Sequence[OfVariable]
     ):
         """
         Args:

@@ -3,7 +3,7 @@
 Keras's own step on JAX, `train_step(state, data)`, is a function from the values of all variables
 to their new values. Each replica calls it with its copies and keeps what comes back. One that was
 written for TensorFlow, `train_step(data)`, uses the variables themselves. Only gradients
-(`_reduction.py`) and what is shown of metrics cross from replica to replica.
+(`_updates.py`) and what is shown of metrics cross from replica to replica.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.context import current_replica, has_strategy
 from replicax._src.functions import Function
-from replicax._src.integrations.keras import _on_servers, _reduction, _scheduled_steps
+from replicax._src.integrations.keras import _on_servers, _scheduled_steps
 from replicax._src.integrations.keras._batches import OnReplicas, Sharing, joined
-from replicax._src.integrations.keras._reduction import Share
+from replicax._src.integrations.keras._shares import Share, of_means
 from replicax._src.integrations.keras._variables import (
     differs_by_replica,
     is_own,
@@ -87,7 +87,7 @@ def _with_logs(model: Model, strategy: Strategy, name: str) -> StepFunction:
 
     def on_replica(data: PyTree, rows: ArrayLike | None) -> Any:
         share = Share(_rows_of(data), rows)
-        with _reduction.of_means(share), noting_assignments() as assigned:
+        with of_means(share), noting_assignments() as assigned:
             logs = _called(model, name, data, share)
         return _logs_of_all(model, logs, share, assigned)
 

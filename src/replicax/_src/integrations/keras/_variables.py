@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +23,12 @@ from keras.src.layers.rnn.rnn import RNN
 
 import replicax as rx
 from replicax._src._jax_internals import outside_of_traces
+from replicax._src._thread_value import ThreadValue
 from replicax._src._typing import Tracer
 from replicax._src.context import entered_world, get_strategy, has_strategy
 from replicax._src.variable import copy_here
+
+Original = Callable[..., Any]  # a function of Keras that one of ours is called in place of
 
 _SYNCHRONIZATION = rx.VariableSynchronization
 _AGGREGATION = rx.VariableAggregation
@@ -38,50 +40,33 @@ _AGGREGATIONS = {
 }
 
 
-@final
-class _Assigned(threading.local):
-    def __init__(self) -> None:
-        self.ids: set[int] = set()  # of the variables that were assigned since the set was made
+_assigned = ThreadValue[set[int] | None](None)
 
 
-_assigned = _Assigned()
-
-
-@contextlib.contextmanager
-def noting_assignments() -> Iterator[set[int]]:
+def noting_assignments() -> contextlib.AbstractContextManager[Any]:
     """Gives a set that will hold the ids of the variables that this thread assigns meanwhile."""
-    before, _assigned.ids = _assigned.ids, set()
-    try:
-        yield _assigned.ids
-    finally:
-        _assigned.ids = before
+    return _assigned.set(set())
 
 
-@final
-class _ModelFn(threading.local):
-    is_called = False  # whether this thread is in the model_fn of an estimator
-
-
-_model_fn = _ModelFn()
+_in_model_fn = ThreadValue(False)
 _COUNTS = "object_name_uids"  # where Keras counts the names that it has given on this thread
 
 
 @contextlib.contextmanager
 def around_model_fn() -> Iterator[None]:
     """Layers that are made inside have the same names each time."""
-    counts, was_called = global_state.get_global_attribute(_COUNTS), _model_fn.is_called
+    counts = global_state.get_global_attribute(_COUNTS)
     global_state.set_global_attribute(_COUNTS, collections.defaultdict(int))
-    _model_fn.is_called = True
     try:
-        yield
+        with _in_model_fn.set(True):
+            yield
     finally:
         global_state.set_global_attribute(_COUNTS, counts)
-        _model_fn.is_called = was_called
 
 
 def in_model_fn() -> bool:
     """Returns whether this thread is in an estimator's `model_fn`, which owns all it makes."""
-    return _model_fn.is_called
+    return _in_model_fn.value
 
 
 class Replicated:
@@ -121,7 +106,8 @@ class Replicated:
 
     def _note(self) -> None:
         """Takes note that it is assigned."""
-        _assigned.ids.add(id(self))
+        if _assigned.value is not None:
+            _assigned.value.add(id(self))
 
     def _joined(self) -> None:
         """Called when it has its Variable."""
