@@ -20,7 +20,7 @@ from replicax._src.cluster.control._dial import (
 from replicax._src.cluster.control._meeting_place import hold_coordinator_port
 from replicax._src.cluster.control._relay import Relay
 from replicax._src.cluster.control._settings import listening_host
-from tests.cluster.processes import free_addresses
+from tests.processes import free_addresses
 
 WAIT = 60.0
 
