@@ -338,6 +338,16 @@ class Job(Sequence[Worker]):
             self._fail(f"worker {rank} has ended without printing {text!r}")
         return matches[occurrence - 1]
 
+    def prints(self, rank: int, text: str, within: float) -> bool:
+        """Waits until a worker has printed a line with `text`, or has ended; whether it has."""
+        worker = self._workers[rank]
+
+        def settled() -> bool:
+            return worker.status is not None or text in worker.output
+
+        with self._changed:
+            return self._changed.wait_for(settled, within)
+
     def expect_exit(
         self,
         ranks: int | Iterable[int] | None = None,
