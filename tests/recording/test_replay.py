@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from replicax._src.cli.main import main
 from tests.cli.launches import environment
 from tests.processes import command as process
 from tests.scripts import run_python
@@ -73,8 +74,17 @@ def test_a_debugger_where_the_value_was_made(recorded: Path):
     assert "all values that come from this replica" in fine
 
 
-def test_options_that_do_not_go_together(recorded: Path):
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--workers", "--eager"], "leave out --workers"),
+        (["--replica", "4"], "the job has replicas 0 to 3"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    recorded: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+):
+    """No script runs, so that it needs no process of its own."""
     capsule = recorded / "recording" / "capsules" / "step-5"
-    program = HERE / "unrecorded.py"
-    assert "leave out --workers" in replay(capsule, program, "--workers", "--eager", status=2)
-    assert "the job has replicas 0 to 3" in replay(capsule, program, "--replica", "4", status=2)
+    assert main(["replay", str(capsule), str(HERE / "unrecorded.py"), *options]) == 2
+    assert words in capsys.readouterr().err
