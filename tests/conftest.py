@@ -4,9 +4,7 @@ The set-up of devices and the leak guards are in the root `conftest.py`, because
 them as well.
 """
 
-import functools
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,23 +12,22 @@ import pytest
 from tests.everything import EVERYTHING
 from tests.under_test import EXECUTORS, STRATEGIES, Executor
 
-HERE = Path(__file__).parent
 _COMBINATIONS = [(strategy, executor) for strategy in STRATEGIES for executor in EXECUTORS]
-# Their tests start processes, which a busy machine may let wait for longer than any limit.
+# Tests of several processes, which a busy machine may let wait for longer than any limit: folders,
+# files, or tests in them.
 REAL_PROCESSES = (
-    *("checkpoints/test_kills.py", "checkpoints/test_many_workers.py", "cli", "cluster"),
+    *("checkpoints/test_kills.py", "checkpoints/test_many_workers.py", "cli/", "cluster/"),
     *("checkpoints/test_two_programs.py", "executors/test_interruptions.py"),
     *("compat/test_estimator_workers.py", "compat/test_v1_multiprocess.py"),
-    *(
-        "executors/test_concurrency.py",
-        "multi_worker",
-        *("parity/test_workers.py", "parity/test_workers_training.py", "parity/test_one_worker.py"),
-        "parameter_servers/test_coordinator.py",
-        "test_examples.py",
-        "test_pairs.py",
-    ),
+    "divergence/test_check.py::test_workers_that_differ",
+    *("executors/test_concurrency.py", "integrations/test_keras_on_servers.py"),
+    *("multi_worker/", "parameter_servers/test_coordinator.py"),
+    *("parity/test_workers.py", "parity/test_workers_training.py", "parity/test_one_worker.py"),
     *("recording/test_replay.py", "recording/test_faults.py"),
-    "test_processes.py",
+    "strategies/test_tpu_system.py::test_hosts_of_a_pod_meet_and_have_one_topology",
+    "test_docs.py::test_code_in_page_runs[docs/strategies/parameter-servers.md]",
+    *("test_examples.py", "test_pairs.py", "test_processes.py"),
+    "watching/test_one_speaks.py",
 )
 
 
@@ -51,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
-        if _starts_processes(item.path):
+        if item.nodeid.removeprefix("tests/").startswith(REAL_PROCESSES):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
@@ -79,11 +76,6 @@ def _not_in_cover(items: list[pytest.Item]) -> list[pytest.Item]:
                 if strategy != _WITH_BOTH and not is_its_turn:
                     left_out.append(found[strategy, executor])
     return left_out
-
-
-@functools.cache
-def _starts_processes(path: Path) -> bool:
-    return any(path.is_relative_to(HERE / each) for each in REAL_PROCESSES)
 
 
 @pytest.fixture(params=STRATEGIES)

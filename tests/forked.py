@@ -28,6 +28,8 @@ SETTINGS: dict[str, Any] = {
 READ_BY_IMPORTS = ("JAX_", "PYTHON", "REPLICAX_RECORD")
 HASH_SEED = "PYTHONHASHSEED"
 _MAY_DIFFER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS")
+# None was started with this seed, or its imports have failed.
+NONE_LISTENS = (FileNotFoundError, ConnectionError)
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -48,7 +50,7 @@ class Fork:
     """A process, as far as jobs know `subprocess.Popen`. It ends when nobody holds this any more.
 
     Args:
-      where: the address of the process that forks; `FileNotFoundError` if there is none.
+      where: the address of the process that forks; `NONE_LISTENS` if there is none any more.
       arguments: of Python.
       folder: in which it begins.
       environment: its variables.
@@ -65,10 +67,16 @@ class Fork:
     ) -> None:
         self.returncode: int | None = None
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._connection.connect(where)
         request = {"arguments": arguments, "folder": folder, "environment": environment}
-        socket.send_fds(self._connection, [json.dumps(request).encode()], list(files))
-        self.pid = int(self._connection.recv(64))
+        try:
+            self._connection.connect(where)
+            socket.send_fds(self._connection, [json.dumps(request).encode()], list(files))
+            if not (pid := self._connection.recv(64)):
+                raise ConnectionResetError(f"the process that forks at {where} has ended")
+        except BaseException:
+            self._connection.close()
+            raise
+        self.pid = int(pid)
 
     def wait(self, timeout: float | None = None) -> int:
         """Returns the exit status; minus the number of the signal that ended it."""
@@ -93,7 +101,7 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         try:
             fork = Fork(where, arguments, os.getcwd(), environment, (0, 1, 2))
-        except (FileNotFoundError, ConnectionRefusedError):  # there is none with this seed
+        except NONE_LISTENS:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         else:
             _end_as(fork)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm
-from tests.forked import HASH_SEED, Fork, address, can_be_forked
+from tests.forked import HASH_SEED, NONE_LISTENS, Fork, address, can_be_forked
 
 _MOST_BYTES = 2**17  # of a request: the variables of an environment
 _IMPORTED = ("pytest", "optax")
@@ -61,7 +61,10 @@ def fork(
     seed = environment.get(HASH_SEED, str(rank % 2))
     if seed not in ("0", "1") or not _can_fork() or not can_be_forked(arguments, environment):
         return None
-    return PipedFork(address(_listening(keras, seed), seed), arguments, folder, environment)
+    try:
+        return PipedFork(address(_listening(keras, seed), seed), arguments, folder, environment)
+    except NONE_LISTENS:
+        return None
 
 
 class PipedFork(Fork):
@@ -72,10 +75,16 @@ class PipedFork(Fork):
     ) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         (out, stdout), (errors, stderr) = os.pipe(), os.pipe()
-        super().__init__(where, arguments, str(folder), environment, (nothing, stdout, stderr))
-        for each in (nothing, stdout, stderr):
-            os.close(each)
         self.stdout, self.stderr = open(out, "rb"), open(errors, "rb")
+        try:
+            super().__init__(where, arguments, str(folder), environment, (nothing, stdout, stderr))
+        except BaseException:
+            self.stdout.close()
+            self.stderr.close()
+            raise
+        finally:
+            for each in (nothing, stdout, stderr):
+                os.close(each)
 
 
 @functools.cache
@@ -93,13 +102,17 @@ def _folder(keras: bool) -> str:
     """Makes the folder with the addresses and the interpreter of a kind of forks."""
     folder = tempfile.mkdtemp(prefix="replicax-forks-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / "python"
+    _write_interpreter(Path(folder))
+    return folder
+
+
+def _write_interpreter(folder: Path) -> None:
+    path = folder / "python"
     path.write_text(
         f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(warm.ROOT)!r})\n"
         "from tests.forked import main\nmain()\n"
     )
     path.chmod(0o700)
-    return folder
 
 
 @functools.cache

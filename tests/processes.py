@@ -13,8 +13,10 @@ a process with the imports behind it (`tests/forks.py`).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -27,7 +29,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeAlias
@@ -59,22 +62,43 @@ Environment: TypeAlias = Mapping[str, "str | None"]
 
 
 def free_addresses(count: int) -> list[str]:
-    """Returns that many loopback addresses with ports on which nobody listens."""
-    ports = SystemRandom().sample(_PORTS, len(_PORTS))
-    return [f"127.0.0.1:{port}" for port in _first(count, (p for p in ports if _is_free(p)))]
+    """Returns that many loopback addresses with ports on which nobody listens.
+
+    No other process of tests gets them for a while: a socket holds each. Servers that set
+    SO_REUSEADDR, as ours and those of gRPC do, can listen beside it.
+    """
+    ports = filter(_is_free, SystemRandom().sample(_PORTS, len(_PORTS)))
+    return [f"127.0.0.1:{port}" for port in itertools.islice(ports, count)]
 
 
-def _first(count: int, items: Iterator[int]) -> Iterator[int]:
-    return (next(items) for _ in range(count))
+_HOLDERS: deque[socket.socket] = deque()
+_MOST_HOLDERS = 100
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+    """Says whether nobody has bound a port; then it is held."""
+    holder = socket.socket()
+    try:
+        holder.bind(("127.0.0.1", port))
+    except OSError:
+        holder.close()
+        return False
+    # Not before: it would have been bound beside the holder of another process.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _HOLDERS.append(holder)
+    if len(_HOLDERS) > _MOST_HOLDERS:
+        _HOLDERS.popleft().close()
+    try:
+        socket.create_server(holder.getsockname()).close()
+    except OSError:  # this system lets nobody listen beside a holder
+        _HOLDERS.pop().close()
     return True
+
+
+@atexit.register
+def _release() -> None:
+    while _HOLDERS:
+        _HOLDERS.pop().close()
 
 
 def tf_config(addresses: Sequence[str], rank: int, *, chief: bool = False) -> str:
@@ -313,6 +337,16 @@ class Job(Sequence[Worker]):
         if len(matches := found()) < occurrence:
             self._fail(f"worker {rank} has ended without printing {text!r}")
         return matches[occurrence - 1]
+
+    def prints(self, rank: int, text: str, within: float) -> bool:
+        """Waits until a worker has printed a line with `text`, or has ended; whether it has."""
+        worker = self._workers[rank]
+
+        def settled() -> bool:
+            return worker.status is not None or text in worker.output
+
+        with self._changed:
+            return self._changed.wait_for(settled, within)
 
     def expect_exit(
         self,

@@ -79,9 +79,9 @@ ACROSS_FILES: dict[str, list[str]] = {
         "variable": "staging",
         "watching": "one_speaks summary",
         # What is beside the source, and what the tests themselves are made of.
-        "": "api_review architecture benchmarks build docs examples fuzz guards memory misuse "
-        "not_here notebook numerics pairs processes quick_compiles quick_imports readme scripts "
-        "site",
+        "": "api_review architecture benchmarks build docs examples forks fuzz guards memory "
+        "misuse not_here notebook numerics pairs processes quick_compiles quick_imports readme "
+        "scripts site",
     }.items()
 }
 

@@ -3,13 +3,23 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import command, result, run_workers, say, tf_config, workers
+from tests import processes
+from tests.processes import (
+    command,
+    free_addresses,
+    result,
+    run_workers,
+    say,
+    tf_config,
+    workers,
+)
 
 
 def _report() -> None:
@@ -113,6 +123,16 @@ def test_workers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     with command([sys.executable, "-c", program], environment={"TMPDIR": str(tmp_path)}) as job:
         job.expect_exit(status=0)
         job.expect_nothing_left()
+
+
+def test_a_free_address_is_given_once_and_can_be_listened_at() -> None:
+    given = free_addresses(3)
+    assert len(set(given)) == 3
+    for address in given:
+        host, _, port = address.partition(":")
+        assert not processes._is_free(int(port))  # as another process would see it
+        with socket.create_server((host, int(port))) as server:
+            socket.create_connection(server.getsockname(), 60).close()
 
 
 def test_the_first_worker_may_be_the_chief() -> None:

@@ -18,7 +18,7 @@ import pytest
 import replicax as rx
 from replicax._src.checkpoints import _arrays, _folder, _manifest
 
-pytestmark = pytest.mark.timeout(120)  # a pipe or an endless device may not hold anybody up
+pytestmark = pytest.mark.timeout(600)  # a pipe or an endless device may not hold anybody up
 
 SEED = int(os.environ.get("REPLICAX_FUZZ_SEED", "0"))
 SAMPLES = int(os.environ.get("REPLICAX_FUZZ_SAMPLES", "150"))  # of the thousands of positions

@@ -1,6 +1,7 @@
 """Restoring what does not fit, what is not there yet, and what is not there at all."""
 
 import gc
+import shutil
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -494,3 +495,22 @@ def test_not_in_the_scope_of_another_strategy(tmp_path: Path):
         checkpoint.restore(path)
     checkpoint.restore(path)
     assert float(checkpoint.v.read_value()) == 1.0
+
+
+def test_a_newer_checkpoint_asks_nothing_of_an_older_one(tmp_path: Path):
+    """Its files may be gone, as by `max_to_keep`, before a variable made later has been used."""
+
+    class Model:
+        v: Any
+
+    saved, later = Model(), Model()
+    saved.v = rx.Variable(1.0)
+    paths = [rx.train.Checkpoint(model=saved).save(str(tmp_path / "ckpt"))]
+    saved.v.assign(2.0)
+    paths.append(rx.train.Checkpoint(model=saved).save(str(tmp_path / "newer")))
+    checkpoint = rx.train.Checkpoint(model=later)
+    checkpoint.restore(paths[0]).expect_partial()
+    later.v = rx.Variable(0.0)
+    shutil.rmtree(paths[0])
+    checkpoint.restore(paths[1]).assert_consumed()
+    assert later.v.numpy() == 2.0

@@ -41,7 +41,7 @@ class Worker:
             assert self.worker not in row, f"{topic} twice"
             row[self.worker] = payload
             table.changed.notify_all()
-            assert table.changed.wait_for(lambda: len(row) == self.workers, 30), topic
+            assert table.changed.wait_for(lambda: len(row) == self.workers, 300), topic
             return [row[index] for index in range(self.workers)]
 
     @contextlib.contextmanager

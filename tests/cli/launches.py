@@ -16,9 +16,9 @@ from replicax._src.cli._arguments import add_launch_options, launch_options
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._log import Log
 from replicax._src.cli._member import Member
-from replicax._src.cli._node import free_addresses
 from tests.cluster.processes import BARE, LIGHT
 from tests.guards import ROOT
+from tests.processes import free_addresses
 
 TIMEOUT = 600.0
 
@@ -161,4 +161,4 @@ def wait_until_gone(pid: int, seconds: float = 100.0) -> None:
 
 def free_address() -> str:
     """Returns a loopback address that nobody uses now."""
-    return free_addresses("127.0.0.1", 1)[0]
+    return free_addresses(1)[0]

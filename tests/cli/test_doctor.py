@@ -22,6 +22,7 @@ from replicax._src.cli._examinations import (
 )
 from replicax._src.cli._network import examine_cluster
 from tests.cli.launches import environment
+from tests.processes import free_addresses
 
 
 def test_doctor_finds_this_machine_well():
@@ -167,11 +168,8 @@ def test_no_cluster(cluster: object, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_reachable_cluster(cluster):
-    with socket.create_server(("127.0.0.1", 0)) as other, socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        port = own.getsockname()[1]
-        own.close()
-        cluster([f"127.0.0.1:{port}", f"127.0.0.1:{other.getsockname()[1]}"])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        cluster([*free_addresses(1), f"127.0.0.1:{other.getsockname()[1]}"])
         finding = examine_cluster({})
     assert not finding.problems
     assert "from TF_CONFIG: this is worker 0, of 2 workers" in finding.lines
@@ -182,7 +180,8 @@ def test_reachable_cluster(cluster):
 def test_address_that_is_not_this_host_is_told_of_the_first_worker(
     cluster, monkeypatch: pytest.MonkeyPatch
 ):
-    cluster(["203.0.113.1:2222", "localhost:2222"])
+    port = free_addresses(1)[0].rpartition(":")[2]
+    cluster([f"203.0.113.1:{port}", f"localhost:{port}"])
     (problem,) = examine_cluster({}).problems
     assert "worker 0 cannot listen at its address: '203.0.113.1' is not" in problem.text
     assert "REPLICAX_LISTEN_HOST" in problem.text and "correct the address" in problem.fix

@@ -44,9 +44,11 @@ def test_workers_end_at_their_limit(guard: Guard, worker: subprocess.Popen[bytes
 
 
 def test_limit_can_be_put_off(guard: Guard, worker: subprocess.Popen[bytes]):
+    guard._process.send_signal(signal.SIGSTOP)  # until it has heard both
     guard.watch(worker.pid)
     guard.limit(0.5)
     guard.limit(math.inf)
+    guard._process.send_signal(signal.SIGCONT)
     with pytest.raises(subprocess.TimeoutExpired):
         worker.wait(1.5)
 

@@ -7,7 +7,6 @@ real `join` over a stand-in for `replicax._src.cluster._runtime`. `HEAVY` gives 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.guards import ROOT
+from tests.processes import free_addresses
 
 SOURCE = ROOT / "src"
 
@@ -45,7 +45,8 @@ class Started:
         from replicax._src.cluster.control import _sockets
         if bind_address is not None:
             self.listener = socket.socket()
-            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            for option in socket.SO_REUSEADDR, socket.SO_REUSEPORT:
+                self.listener.setsockopt(socket.SOL_SOCKET, option, 1)
             self.listener.bind(_sockets.split(bind_address))
             self.listener.listen()
 runtime.start = Started().start
@@ -185,15 +186,3 @@ def touch(name):
 def config_of(addresses: Sequence[str], rank: int) -> dict[str, object]:
     """The usual TF_CONFIG."""
     return {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": rank}}
-
-
-def free_addresses(count: int) -> list[str]:
-    """Addresses on loopback whose ports nobody uses now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

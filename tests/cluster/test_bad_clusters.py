@@ -16,7 +16,8 @@ import pytest
 from replicax._src.cluster import _runtime
 from replicax._src.cluster.control import ControlServer
 from replicax._src.cluster.control._sockets import split
-from tests.cluster.processes import HEAVY, LIGHT, Job, config_of, free_addresses
+from tests.cluster.processes import HEAVY, LIGHT, Job, config_of
+from tests.processes import free_addresses
 
 # Joins when all processes are there, since some of them wait for each other for seconds only. A
 # worker that knows of no mistake waits for longer than the test does.

@@ -7,13 +7,21 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import pytest
 
 from replicax._src._errors import ClusterConfigError, WorkerLostError, WorkersMissingError
-from replicax._src.cluster.control import ControlClient, ControlServer, Event, _reception, dial
+from replicax._src.cluster.control import (
+    ControlClient,
+    ControlServer,
+    Event,
+    _reception,
+    _server,
+    _watchdog,
+    dial,
+)
 from replicax._src.cluster.control._attendance import Hello
 from replicax._src.cluster.control._progress import WorkerProgress
 from replicax._src.cluster.control._types import Cause
@@ -153,12 +161,14 @@ def test_exchanges_of_different_topics_and_threads_do_not_mix():
 def test_exchange_names_who_does_not_come_and_what_it_does():
     with joined(3) as cluster:
         cluster.workers[2].progress.phase = "reading the newspaper"
-        cluster.wait_for("status", 2)
-        others = [lambda w=w: w.client.exchange("rows", 1, 0.5) for w in cluster.workers[:2]]
-        for error in errors_of(others):
-            assert isinstance(error, WorkersMissingError)
-            assert "'rows' (number 1); missing: worker 2 (host2:1): call 0" in str(error)
-            assert "reading the newspaper" in str(error)
+        while cluster.wait_for("status", 2).details["phase"] != "reading the newspaper":
+            pass
+        # One after the other: what the first has put in is there when the second one comes.
+        for worker, missing in ((0, "worker 1 (host1:1)"), (1, "worker 2 (host2:1): call 0")):
+            with pytest.raises(WorkersMissingError) as caught:
+                cluster.workers[worker].client.exchange("rows", 1, 0.5)
+            assert f"'rows' (number 1); missing: {missing}" in str(caught.value)
+            assert "reading the newspaper" in str(caught.value)
         # The next exchange of the topic is number 2 for them, and number 1 is still open.
         assert len(in_parallel([lambda: cluster.workers[2].client.exchange("rows", 1, WAIT)])[0])
 
@@ -245,7 +255,8 @@ def test_lost_connection_ends_the_job_at_once():
             cluster.workers[0].client.exchange("t", 0, WAIT)
 
 
-def test_status_of_the_process_explains_a_lost_connection():
+def test_status_of_the_process_explains_a_lost_connection(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_server, "_REAPING_SECONDS", 10 * WAIT)
     with joined(2, owns_processes=True) as cluster:
         cluster.workers[1].client.is_released.set()
         cluster.workers[1].client.stop()
@@ -272,7 +283,8 @@ def test_failure_is_told_to_all_with_its_own_words():
         assert cluster.wait_for("down").text == "worker 0 (host0:1) failed: ValueError: bad row"
 
 
-def test_echo_of_a_death_is_not_taken_for_the_cause():
+def test_echo_of_a_death_is_not_taken_for_the_cause(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_server, "_ECHO_SECONDS", 10 * WAIT)
     with joined(3) as cluster:
         cluster.workers[0].client.fail("JaxRuntimeError", "Gloo: connection reset", "", 1, True)
         cluster.server.drain()
@@ -382,11 +394,17 @@ def test_server_must_show_the_key_too(monkeypatch: pytest.MonkeyPatch):
             cluster.add(0, key="another").join()
 
 
-def test_processes_too_many_are_counted():
-    with running(1, join_timeout=WAIT) as cluster:
-        answers = errors_of([cluster.add(1, of=2).join for _ in range(40)])
-        kinds = [type(answer) for answer in answers]
-        assert (kinds.count(ClusterConfigError), kinds.count(WorkersMissingError)) == (32, 8)
+def test_processes_too_many_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_reception, "_LATECOMERS_SECONDS", 10 * WAIT)
+    with running(1, join_timeout=10 * WAIT) as cluster, ThreadPoolExecutor(40) as pool:
+        each = [cluster.add(1, of=2) for _ in range(40)]
+        answers = as_completed([pool.submit(worker.join) for worker in each], WAIT)
+        turned_away = [next(answers).exception() for _ in range(8)]
+        # Now all have come: those who were not turned away wait for an answer.
+        cluster.server._running_loop.call(cluster.server._reception._decide)
+        told = [answer.exception() for answer in answers]
+        assert {type(error) for error in turned_away} == {WorkersMissingError}
+        assert {type(error) for error in told} == {ClusterConfigError} and len(told) == 32
 
 
 def test_worker_that_goes_away_before_the_verdict_may_come_again():
@@ -494,7 +512,8 @@ def test_long_payloads_go_through():
         assert got == [[text, text]] * 2
 
 
-def test_stalled_job_is_reported_with_stacks():
+def test_stalled_job_is_reported_with_stacks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_watchdog, "_STACKS_SECONDS", 10 * WAIT)  # both answer
     with joined(2, stall_timeout=1.0) as cluster:
         for worker in cluster.workers:
             worker.progress.busy, worker.progress.phase = 0, "running step"

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import threading
@@ -20,9 +21,15 @@ from replicax._src.cluster.control._dial import (
 from replicax._src.cluster.control._meeting_place import hold_coordinator_port
 from replicax._src.cluster.control._relay import Relay
 from replicax._src.cluster.control._settings import listening_host
-from tests.cluster.processes import free_addresses
+from tests.processes import free_addresses
 
 WAIT = 60.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine nobody is too slow to greet."""
+    monkeypatch.setattr(_dial, "_GREETING_SECONDS", WAIT)
 
 
 def test_messages_come_back_as_they_were():
@@ -55,13 +62,13 @@ def test_lines_have_a_limit(data: bytes):
 
 
 @contextlib.contextmanager
-def answering(data: bytes) -> Iterator[tuple[str, int]]:
-    """A program that says the same to everybody, and hangs up."""
+def answering(*answers: bytes) -> Iterator[tuple[str, int]]:
+    """A program that says the next of these to whoever comes, the last one again; and hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             with contextlib.suppress(OSError):
-                while True:
+                for data in itertools.chain(answers, itertools.repeat(answers[-1])):
                     connection, _ = listener.accept()
                     with connection:
                         connection.sendall(data)
@@ -124,9 +131,11 @@ def test_a_greeting_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_dialling_a_forwarder_with_nobody_behind_tries_again():
-    with answering(b"") as address:
-        with pytest.raises(NobodyThere, match="closed at once"):
-            dial(*address, 0.3)
+    with answering(b"", b"", _framing.GREETING + b" 12ab\n") as address:
+        with pytest.raises(ConnectionResetError, match="closed at once"):
+            _dial._attempt(*address, WAIT)
+        with contextlib.closing(dial(*address, WAIT)) as link:
+            assert link.challenge == "12ab"
 
 
 def test_dialling_nobody_ends():

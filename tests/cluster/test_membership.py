@@ -10,7 +10,8 @@ import pytest
 
 from replicax._src.cluster import current_membership
 from replicax._src.cluster.control import ControlServer, Event
-from tests.cluster.processes import LIGHT, TOUCH, Job, config_of, free_addresses
+from tests.cluster.processes import LIGHT, TOUCH, Job, config_of
+from tests.processes import free_addresses
 
 START = LIGHT + TOUCH + "m = join()\n"
 

@@ -7,13 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import replicax as rx
 from tests.replicas import mirrored
 
 
-@pytest.mark.timeout(90)
 def test_collectives_of_four_threads_on_the_same_devices():
     strategy, sums = mirrored(4), {}
     x = jnp.ones((200, 200))

@@ -141,7 +141,6 @@ def require_a_good_step(strategy: Any, place: Any) -> None:
     assert strategy.run(step) == sum(range(strategy.num_replicas_in_sync)), place
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("at_end", [False, True], ids=["first", "second"])
 def test_ctrl_c_at_every_point_leaves_nothing_for_later_steps(at_end: bool, printed: list[Any]):
     strategy, points = mirrored(2), 0

@@ -1,15 +1,12 @@
 """Workers whose calls are not the same: nobody hangs, and nobody goes on with wrong numbers."""
 
 import signal
-import time
 
 import jax.numpy as jnp
 import pytest
 
 import replicax as rx
-from tests.processes import result, workers
-
-SOON = 60.0  # a second or two on a quiet machine
+from tests.processes import workers
 
 # Where sizes differ, gloo may notice before we do, and end the process in its own way.
 GLOO_FIRST = "Is there a distributed collective mismatch in your code?"
@@ -18,7 +15,6 @@ GLOO_FIRST = "Is there a distributed collective mismatch in your code?"
 def _joined():
     strategy = rx.distribute.MultiWorkerMirroredStrategy()
     strategy.reduce("SUM", strategy.run(lambda: jnp.ones(1)), axis=None)
-    result("joined", time.monotonic())
     return strategy, strategy.cluster_resolver.task_id
 
 
@@ -63,8 +59,6 @@ def _order() -> None:
 def test_the_job_ends_and_says_what_each_worker_did(program, zero: str, one: str):
     with workers(program, 2) as job:
         job.expect_exit(status=(1, -signal.SIGABRT))
-    for worker in job:
-        assert worker.ended - worker.results["joined"] < SOON, worker
     if any(GLOO_FIRST in worker.stderr for worker in job):
         return
     for worker in job:

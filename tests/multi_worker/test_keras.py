@@ -79,7 +79,6 @@ def _train(strategy: Any) -> None:
     result("loaded", again.predict(x, verbose=0).tolist())
 
 
-@pytest.mark.timeout(180)
 def test_two_workers_train_as_one_process_does(job: tuple[Path, Worker, Worker]):
     folder, first, second = job
     assert first.results == second.results
@@ -161,7 +160,6 @@ def _module_and_tree(strategy: Any) -> list[Any]:
     return jax.tree.leaves((nnx.to_pure_dict(nnx.state(module, kinds)), rx.arrays(params)))
 
 
-@pytest.mark.timeout(180)
 def test_state_that_each_replica_has_for_itself(job: tuple[Path, Worker, Worker]):
     _, first, second = job
     assert first.results == second.results
@@ -197,7 +195,6 @@ def _write_where_nothing_can_be() -> None:
     model.fit(x, y, batch_size=8, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(place)])
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("program", "victim", "words"),
     [

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import replicax as rx
+from replicax._src.cli.main import main
 from replicax._src.recording._recorded import Recorded
 from replicax._src.recording._replay import Replay
 from tests.cli.launches import environment
@@ -79,11 +80,20 @@ def test_a_debugger_where_the_value_was_made(recorded: Path):
     assert "all values that come from this replica" in fine
 
 
-def test_options_that_do_not_go_together(recorded: Path):
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--workers", "--eager"], "leave out --workers"),
+        (["--replica", "4"], "the job has replicas 0 to 3"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    recorded: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+):
+    """No script runs, so that it needs no process of its own."""
     capsule = recorded / "recording" / "capsules" / "step-5"
-    program = HERE / "unrecorded.py"
-    assert "leave out --workers" in replay(capsule, program, "--workers", "--eager", status=2)
-    assert "the job has replicas 0 to 3" in replay(capsule, program, "--replica", "4", status=2)
+    assert main(["replay", str(capsule), str(HERE / "unrecorded.py"), *options]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_steps_before_a_step_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -204,7 +204,6 @@ class Squares:
         return np.full(2, index, np.float32), np.int32(index * index)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_torch_loader_with_workers_beside_the_thread_that_reads_ahead(

@@ -89,6 +89,16 @@ class Faults:
     def _kill_in_save(self, fault: Fault, step: int, checkpoints: Path) -> None:
         """Waits for a save, lets it come so far, and kills this process inside it."""
         delay = fault.delay
+        rename = os.rename
+
+        def rename_late(source: str, target: str) -> None:
+            if str(source).endswith(
+                ".partial"
+            ):  # on a busy machine it would be over before it is seen
+                time.sleep(delay + 1)
+            rename(source, target)
+
+        os.rename = rename_late
         while True:
             while not glob.glob(f"{checkpoints}/*.partial"):
                 time.sleep(0.0005)  # nobody tells of a new folder

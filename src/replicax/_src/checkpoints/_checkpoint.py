@@ -323,9 +323,12 @@ class Checkpoint:
                 status._undo()
             raise
         assert status is not None
+        before = self._status and self._status._late_values
+        if before is not None:
+            before.leave(status._restored_values())  # the files of before may have been removed
         status._commit()
-        if self._status is not None:
-            self._status._late_values.close()
+        if before is not None:
+            before.close()
         object.__setattr__(self, "_status", status)
         is_ours = os.path.isfile(os.path.join(path, MANIFEST))
         self._note_on_disk(path, walk(self), is_ours)

@@ -49,6 +49,11 @@ class LateValues:
         self._awaited: set[int] = set()
         self._on_the_way: set[int] = set()
         self._unbuilt: set[int] = set()
+        self._left: set[int] = set()
+
+    def leave(self, values: Iterable[object]) -> None:
+        """Gives nothing to these: a newer checkpoint, which is being restored, has their values."""
+        self._left = {id(each) for each in values}
 
     def await_all_but(self, placed: set[int], unbuilt: Iterable[int] | None = None) -> None:
         """Sets which saved objects have a place in the program; the other variables are awaited.
@@ -155,6 +160,8 @@ class LateValues:
                 if child is _MISSING or target in seen or target not in self._on_the_way:
                     continue
                 seen.add(target)
+                if id(root_of(child) if isinstance(child, Variable) else child) in self._left:
+                    continue
                 if isinstance(child, Optimizer):
                     optimizers.append(child)
                 elif target not in self._awaited:

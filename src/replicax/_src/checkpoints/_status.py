@@ -42,6 +42,11 @@ class CheckpointLoadStatus:
         del self._prepared
         self._await_the_rest()
 
+    def _restored_values(self) -> list[object]:
+        """Returns the variables and other things that get saved values."""
+        found = self._found
+        return [*(node.value for node, _ in found.pairs), *(each for each, _ in found.unbuilt)]
+
     def _await_the_rest(self) -> None:
         found = self._found
         self._late_values.await_all_but(found.used, [index for _, index in found.unbuilt])
