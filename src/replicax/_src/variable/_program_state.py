@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 import jax
 import jax.numpy as jnp
 
-from replicax._src._jax_internals import local_shards, uncommitted
+from replicax._src._jax_internals import ConcreteArray, local_shards, uncommitted
 from replicax._src._typing import override
 from replicax._src.values import Storage, UnsettledStorage
 
@@ -259,6 +259,18 @@ def _portions(indices: Sequence[int], arrays: Sequence[Any]) -> list[list[int]]:
     return portions
 
 
+def _copied(arrays: list[Any]) -> list[Any]:
+    if not all(isinstance(each, ConcreteArray) and each.is_fully_addressable for each in arrays):
+        return _copied_by_program(arrays)
+    # A program for it would be compiled just for the first call.
+    with jax.transfer_guard_device_to_device("allow"):
+        copies = jax.device_put(arrays, [each.sharding for each in arrays], may_alias=False)
+    return [
+        copy if array.committed else uncommitted(copy)
+        for array, copy in zip(arrays, copies, strict=True)
+    ]
+
+
 @jax.jit
-def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
+def _copied_by_program(arrays: list[jax.Array]) -> list[jax.Array]:
     return [jnp.copy(array) for array in arrays]
