@@ -214,7 +214,7 @@ def test_multi_worker_benchmark_measures_what_real_processes_do(tmp_path: Path):
         warm=True,
     )
     assert "the losses of all agree" in output
-    assert output.count("met: ") + output.count("MISSED: ") == 5
+    assert output.count("met: ") + output.count("MISSED: ") == 6
     report = json.loads((tmp_path / "multi_worker.json").read_text())
     assert [row["count"] for row in report["variables"]] == [20, 20]
     for row in report["steps"] + report["work"]:
@@ -225,6 +225,7 @@ def test_multi_worker_benchmark_measures_what_real_processes_do(tmp_path: Path):
     # Whoever restarts finds every program that was compiled before, on each worker.
     found = [count.split("/") for count in report["starts"][0]["found"].split(", ")]
     assert len(found) == 2 and all(each[0] == each[1] for each in found)
+    assert 0 < report["starts"][0]["made"] < report["starts"][0]["warm"]
 
 
 def test_sharded_benchmark_measures_state_steps_and_split_images(tmp_path: Path):

@@ -127,7 +127,12 @@ MANY_STEPS = Table(
         Column(f"{STEPS_IN_ONE} calls", "calls", ".0f"),
         Column("one call", form=".0f"),
         Column("times faster", "speedup", ".1f"),
+        Column("by hand in calls", "by_hand_calls", ".0f"),
+        Column("in one call", "by_hand_one_call", ".0f"),
+        Column("times faster by hand", "by_hand_speedup", ".1f"),
+        Column("one call / by hand", "over_by_hand", ".2f", "JAX by hand, a scan in shard_map"),
     ),
+    what="ten steps in one call",
     goals=(
         at_least(
             f"{STEPS_IN_ONE} small steps in one call at least 3 times faster", "times faster", 3.0
@@ -142,7 +147,8 @@ class Step(Benchmark):
     donated; *sharded*, `jax.jit` of the step for the whole batch, which is sharded over the
     devices; and *TensorFlow*, its `MirroredStrategy` in a `tf.function`, with the Keras Adam.
     Then what a call costs beside a call of `jax.jit` with the same arrays (`calls`), how much
-    memory a step takes (`memory`), and what ten tiny steps in one call save (`many`).
+    memory a step takes (`memory`), and what ten tiny steps in one call save (`many`), beside the
+    same by hand.
     """
 
     name, title, tables = "step", "Compiled steps", (STEPS, CALLS, MEMORY, MANY_STEPS)
@@ -249,8 +255,12 @@ class Step(Benchmark):
             sides = {name: Launched(way) for name, way in MANY_STEPS_OF.items()}
             what = f"{STEPS_IN_ONE} steps, devices: {devices}"
             turns = self.turns(sides, (devices, STEPS_IN_ONE), 1, what, "calls")
-            pair = ("calls", "one_call")
-            row = turns.row(pair, 1e6, self.options.clock, speedup=pair)
+            ratios = {
+                "speedup": ("calls", "one_call"),
+                "by_hand_speedup": ("by_hand_calls", "by_hand_one_call"),
+                "over_by_hand": ("one_call", "by_hand_one_call"),
+            }
+            row = turns.row(sides, 1e6, self.options.clock, **ratios)
             rows.append({"devices": devices, **row})
         return rows
 

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import replicax as rx
 from benchmarks.harness.sides import Side, Work
-from benchmarks.training.jax_steps import Replicax, launching, mirrored
+from benchmarks.training.jax_steps import AXIS, ByHand, Replicax, launching, mirrored
 from benchmarks.training.models import MODELS
 
 Call = Callable[[], Any]
@@ -84,5 +84,38 @@ def steps_in_one_call(devices: int, count: int) -> Call:
     return lambda: step.function.steps(iter([step.batch] * count), count)
 
 
+def steps_by_hand_in_calls(devices: int, count: int) -> Call:
+    """Returns what makes them by hand in as many calls."""
+    step = ByHand(MODELS["tiny"], jax.devices()[:devices])
+    return lambda: [step.launch() for _ in range(count)]
+
+
+def steps_by_hand_in_one_call(devices: int, count: int) -> Call:
+    """Returns what makes them by hand in one call: a `lax.scan` over the batches in `shard_map`."""
+    step = ByHand(MODELS["tiny"], jax.devices()[:devices])
+
+    def steps(state, inputs, labels):
+        def body(state, batch):
+            loss, state = step.replica_step(state, *batch)
+            return state, loss
+
+        state, losses = jax.lax.scan(body, state, (jnp.stack(inputs), jnp.stack(labels)))
+        return losses, state
+
+    program = step.over_replicas(steps, P(AXIS))
+    inputs, labels = ([part] * count for part in step.batch)
+
+    def call():
+        losses, step.state = program(step.state, inputs, labels)
+        return losses
+
+    return call
+
+
 CALLS_OF = {"replicax": replicax_call, "jit": jit_call}
-MANY_STEPS_OF = {"calls": steps_in_calls, "one_call": steps_in_one_call}
+MANY_STEPS_OF = {
+    "calls": steps_in_calls,
+    "one_call": steps_in_one_call,
+    "by_hand_calls": steps_by_hand_in_calls,
+    "by_hand_one_call": steps_by_hand_in_one_call,
+}

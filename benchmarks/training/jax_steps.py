@@ -204,18 +204,26 @@ class ByHand(Replicated):
 
     def compiled(self) -> Callable[..., Any]:
         def by_hand_step(all_state, inputs, labels):
-            weights, state, averages = all_state
-            loss, statistics, gradients = self.gradients(weights, inputs, labels, groups=1)
-            gradients = jax.tree.map(lambda gradient: jax.lax.psum(gradient, AXIS), gradients)
-            weights, state = self.updated(gradients, weights, state)
-            averages = jax.tree.map(moved, averages, statistics)
-            return jax.lax.psum(loss, AXIS), (weights, state, averages)
+            return self.replica_step(all_state, inputs, labels)
 
+        return self.over_replicas(by_hand_step, P(AXIS))
+
+    def replica_step(self, all_state: Any, inputs: jax.Array, labels: jax.Array) -> Any:
+        """Returns the loss and the state after a step, in the program of a replica."""
+        weights, state, averages = all_state
+        loss, statistics, gradients = self.gradients(weights, inputs, labels, groups=1)
+        gradients = jax.tree.map(lambda gradient: jax.lax.psum(gradient, AXIS), gradients)
+        weights, state = self.updated(gradients, weights, state)
+        averages = jax.tree.map(moved, averages, statistics)
+        return jax.lax.psum(loss, AXIS), (weights, state, averages)
+
+    def over_replicas(self, fn: Callable[..., Any], batches: P) -> Callable[..., Any]:
+        """Returns the program of all replicas that takes the state, and batches laid out so."""
         specs = (P(), P(), P(AXIS))
         mapped = jax.shard_map(
-            by_hand_step,
+            fn,
             mesh=self.mesh,
-            in_specs=(specs, P(AXIS), P(AXIS)),
+            in_specs=(specs, batches, batches),
             out_specs=(P(), specs),
             check_vma=False,
         )

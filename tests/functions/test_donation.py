@@ -300,6 +300,26 @@ def test_state_is_written_in_place():
     assert old.is_deleted()
 
 
+@pytest.mark.parametrize("strategy", ["default", "mirrored_2"], indirect=True)
+def test_the_first_step_needs_one_program(strategy: Any, caplog: pytest.LogCaptureFixture):
+    with strategy.scope():
+        variables = [rx.Variable(np.full((7, size), 1.0, np.float32)) for size in (3, 5)]
+
+    @rx.function
+    def only_step() -> None:
+        for variable in variables:
+            variable.assign_add(jnp.ones(variable.shape))
+
+    kept = [variable.read_value() for variable in variables]
+    with jax.log_compiles(), jax.transfer_guard("disallow_explicit"):
+        only_step()
+    compiled = [each.getMessage() for each in caplog.records if "Compiling" in each.getMessage()]
+    assert len(compiled) == 1 and "only_step" in compiled[0]
+    for array, variable in zip(kept, variables, strict=True):
+        np.testing.assert_array_equal(array, np.ones(variable.shape))
+        np.testing.assert_array_equal(variable.numpy(), 2 * np.ones(variable.shape))
+
+
 @pytest.mark.parametrize("layout", [None, "optimizer", "everything"])
 def test_the_first_step_has_its_state_once(layout: str | None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_program_state, "_PORTION", 5000)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -178,3 +179,14 @@ def test_colocated_variables_are_where_the_other_is():
     assert lone.device.endswith("CPU:5")
     lone.assign_add(1.0)
     np.testing.assert_array_equal(lone.numpy(), 1)
+
+
+@several_replicas
+def test_values_of_numpy_need_no_program(strategy: Any, caplog: pytest.LogCaptureFixture):
+    # A size of its own: programs for others may be there already.
+    values = [np.full((11, size), 1.5, dtype) for size in (13, 17) for dtype in ("f4", "i4")]
+    with jax.log_compiles(), strategy.scope():
+        variables = [rx.Variable(value) for value in values]
+    assert "Compiling" not in caplog.text
+    for variable, value in zip(variables, values, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value.astype(variable.dtype))

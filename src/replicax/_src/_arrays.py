@@ -84,6 +84,8 @@ def as_array(value: object, dtype: DTypeLike | None = None) -> jax.Array:
     if dtype is not None:  # without x64, int64 means int32, and there is no need to warn each time
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     if isinstance(value, np.ndarray):
+        if dtype is None and jax.dtypes.canonicalize_dtype(value.dtype) == value.dtype:
+            dtype = value.dtype  # without it, JAX compiles a program for each shape
         # jnp.array copies too, but on the CPU it may do so after it has returned.
         return jnp.asarray(np.array(value), dtype=dtype)
     return strong(jnp.array(value, dtype=dtype))

@@ -114,7 +114,8 @@ def _taking_out(pack: Any, parts: Sequence[Any], replicas: int) -> list[JaxprEqn
 
     def take_out(pack: jax.Array) -> list[jax.Array]:
         # It is zero. XLA does not know that, and so no later place either.
-        place = jnp.minimum(jax.lax.axis_index(REPLICA_AXIS), 0)
+        # Of a dtype without a sign: JAX would ask of each place whether it counts from the end.
+        place = jnp.minimum(jax.lax.axis_index(REPLICA_AXIS), 0).astype(jnp.uint32)
         found: list[jax.Array] = []
         with set_xla_metadata(inlineable="false"):
             for part in parts:
@@ -128,4 +129,4 @@ def _taking_out(pack: Any, parts: Sequence[Any], replicas: int) -> list[JaxprEqn
 @functools.partial(jax.jit, static_argnames="size")
 def _at(pack: jax.Array, place: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """Returns so many items from a place on, and the place after them."""
-    return jax.lax.dynamic_slice(pack, (place,), (size,)), place + size
+    return jax.lax.dynamic_slice(pack, (place,), (size,)), place + jnp.uint32(size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,12 +16,20 @@ import jax.numpy as jnp
 
 from replicax._src.collectives import whole_of_parts
 from replicax._src.context import EACH, layout_of_slot, world
-from replicax._src.devices import Layout, token
+from replicax._src.devices import Layout, append_result, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
 from replicax._src.training._update_rule import UpdateRule, slot_owners, structured
 from replicax._src.values import Mirrored, PerReplica, component
-from replicax._src.variable import UPDATING, Variable, catch_up, mesh_of, set_whole, whole_of
+from replicax._src.variable import (
+    UPDATING,
+    Variable,
+    catch_up,
+    mesh_of,
+    own_wholes,
+    set_whole,
+    whole_of,
+)
 
 
 class OptimizerState:
@@ -71,6 +80,7 @@ class OptimizerState:
         self._program = jax.jit(
             lambda present, *arrays: (*self._updated(present, *arrays), token()),
             static_argnums=0,
+            donate_argnums=3,
             out_shardings=self._places(),
         )
 
@@ -197,31 +207,42 @@ class OptimizerState:
         world().pick(self._update_eagerly, self._update_in_program)(gradients)
 
     def _update_eagerly(self, gradients: list[Any]) -> None:
-        program = self._program
+        launch = append_result
         if self._communicates:
             with UPDATING:
                 arrays = [whole_of(each) for each in (*self.variables, *self.state)]
             given = [gradient for gradient in gradients if gradient is not None]
             mesh_of(self.variables[0]).wait_for([*given, *arrays])  # without the lock
-            program = self._launched
+            launch = self._launch
+        done: list[Any] = []
         with UPDATING:  # no compiled function may take the values meanwhile
-            inputs = self._inputs(gradients)
-            self._store(inputs[0], *program(*inputs)[:3])
+            present, *inputs = self._inputs(gradients, own_wholes)
+            try:
+                launch(done, functools.partial(self._program, present), inputs)
+            finally:  # also if Ctrl-C came when the program had run: the old state is gone
+                if done:
+                    try:
+                        self._store(present, *done[0][:3])
+                    except KeyboardInterrupt:
+                        self._store(present, *done[0][:3])
+                        raise
 
     def _update_in_program(self, gradients: list[Any]) -> None:
         if self._is_cut:
             self._update_parts(gradients)
         else:
-            inputs = self._inputs(gradients)
+            inputs = self._inputs(gradients, _wholes)
             self._store(inputs[0], *self._updated(*inputs))
 
-    def _inputs(self, gradients: list[Any]) -> tuple[tuple[bool, ...], *tuple[Any, ...]]:
+    def _inputs(
+        self, gradients: list[Any], state_of: Callable[[list[Variable]], list[Any]]
+    ) -> tuple[tuple[bool, ...], *tuple[Any, ...]]:
         """Returns which variables have gradients, and the arrays that the program takes."""
         return (
             tuple(gradient is not None for gradient in gradients),
             [gradient for gradient in gradients if gradient is not None],
             [whole_of(variable) for variable in self.variables],
-            [whole_of(slot) for slot in self.state],
+            state_of(self.state),
             whole_of(self.iterations),
         )
 
@@ -240,13 +261,9 @@ class OptimizerState:
             set_whole(slot, value, exclusive=True)
         set_whole(self.iterations, new_count, exclusive=True)
 
-    def _launched(self, present: tuple[bool, ...], *arrays: jax.Array) -> Any:
-        """Returns the results of the compiled program, which communicates, and takes its turn."""
-        mesh = mesh_of(self.variables[0])
-        results: list[Any] = []
-        program = functools.partial(self._program, present)
-        mesh.call(program, results, *arrays, what="apply_gradients")
-        return results[0]
+    def _launch(self, done: list[Any], program: Callable[..., Any], inputs: Sequence[Any]) -> None:
+        """Appends the results of a program that communicates, and takes its turn."""
+        mesh_of(self.variables[0]).call(program, done, *inputs, what="apply_gradients")
 
     def _update_parts(self, gradients: list[Any]) -> None:
         """In a program whose replicas have parts of the state: each updates its own."""
@@ -297,6 +314,10 @@ class OptimizerState:
     ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
         """Returns values, state and count after a step for all variables; it is traced."""
         return *self._rule(present, gradients, values, state), count + 1
+
+
+def _wholes(variables: Sequence[Variable]) -> list[Any]:
+    return [whole_of(variable) for variable in variables]
 
 
 def _look(variable: Variable, gradient: object = None) -> jax.ShapeDtypeStruct:

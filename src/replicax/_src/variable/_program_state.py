@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 import jax
 import jax.numpy as jnp
 
-from replicax._src._jax_internals import local_shards, uncommitted
+from replicax._src._jax_internals import ConcreteArray, local_shards, uncommitted
 from replicax._src._typing import override
 from replicax._src.values import Storage, UnsettledStorage
 
@@ -240,6 +240,25 @@ class StateSlot(UnsettledStorage):
         self._state.forget(self._index)
 
 
+def own_wholes(variables: Sequence[Any]) -> list[Any]:
+    """Returns the values of variables, all copies of each, for a program to write into.
+
+    Under `UPDATING`, and with the results given to the variables before it is left.
+    """
+    wholes = [variable._whole for variable in variables]
+    shared = [i for i, variable in enumerate(variables) if not variable._stored.exclusive]
+    portions = _portions(shared, wholes)
+    for portion in portions:
+        copies = _copied([wholes[index] for index in portion])
+        for index, copy in zip(portion, copies, strict=True):
+            wholes[index] = copy
+            stored = variables[index]._stored
+            variables[index]._store(stored.kind.holding(stored.mesh, copy, exclusive=True))
+        if len(portions) > 1:
+            jax.block_until_ready(copies)
+    return wholes
+
+
 _PORTION = 1 << 28  # bytes on a device that are copied together
 
 
@@ -259,6 +278,30 @@ def _portions(indices: Sequence[int], arrays: Sequence[Any]) -> list[list[int]]:
     return portions
 
 
+def _copied(arrays: list[Any]) -> list[Any]:
+    if not all(map(_is_copied_by_transfers, arrays)):
+        return _copied_by_program(arrays)
+    # A program would be compiled for the first call alone. This is no transfer to another device.
+    with jax.transfer_guard_device_to_device("allow"):
+        copies = jax.device_put(arrays, [each.sharding for each in arrays], may_alias=False)
+    return [
+        copy if array.committed else uncommitted(copy)
+        for array, copy in zip(arrays, copies, strict=True)
+    ]
+
+
+def _is_copied_by_transfers(array: Any) -> bool:
+    """Returns whether `jax.device_put` to where it is makes a copy of an array.
+
+    Not known of other devices than CPUs; and arrays of several workers it leaves as they are.
+    """
+    return (
+        isinstance(array, ConcreteArray)
+        and array.is_fully_addressable
+        and next(iter(array.sharding.device_set)).platform == "cpu"
+    )
+
+
 @jax.jit
-def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
+def _copied_by_program(arrays: list[jax.Array]) -> list[jax.Array]:
     return [jnp.copy(array) for array in arrays]
