@@ -360,7 +360,9 @@ def test_each_replica_reads_an_array_of_its_own(strategy: Any, executor: Any):
     strategy.run(read_twice)
 
     def merged() -> Any:
-        return rx.distribute.get_replica_context().merge_call(lambda _: inside.read_value())
+        context = rx.distribute.get_replica_context()
+        assert context is not None
+        return context.merge_call(lambda _: inside.read_value())
 
     if strategy.extended.parameter_devices != strategy.extended.worker_devices:
         assert float(executor.run(strategy, merged)) == 3.0  # one read, outside of the replicas
