@@ -22,7 +22,7 @@ from replicax._src.cli._options import LaunchOptions, Usage
 from replicax._src.cli._ray_node import RayNode
 from replicax._src.cli._succession import Succession
 
-# Loaded when they are asked for: most need JAX, without which commands start ten times faster.
+# Loaded when they are asked for: they import what the others do not need.
 _OTHERS = {
     "plan": "tell what a script needs on hardware that you do not have",
     "replay": "run a recorded step again",
