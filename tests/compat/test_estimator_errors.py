@@ -240,6 +240,9 @@ def test_the_directory(tmp_path: Path):
         estimator.Estimator(model_fn, tmp_path / "other", config)
     with pytest.raises(ValueError, match="empty text"):
         estimator.Estimator(model_fn, "")
+    with pytest.raises(ValueError, match="Write to a folder of this machine"):
+        estimator.Estimator(model_fn, "gs://bucket/model")
+    assert estimator.Estimator(model_fn, f"file://{tmp_path}").model_dir == str(tmp_path)
     with pytest.warns(UserWarning, match="temporary directory"):
         estimator.Estimator(model_fn)
 

@@ -186,6 +186,8 @@ def test_padded_batches():
     text = Dataset.from_generator(lambda: [["a"], ["b", "c"]])
     assert elements(text.padded_batch(2)) == [[[b"a", b""], [b"b", b"c"]]]
     assert elements(text.padded_batch(2, padding_values="-")) == [[[b"a", b"-"], [b"b", b"c"]]]
+    (single,) = Dataset.from_tensor_slices([b"a", b"bc"]).padded_batch(2)
+    assert list(map(type, single)) == [bytes, bytes] and single.tolist() == [b"a", b"bc"]
     named = Dataset.from_generator(
         lambda: [{"x": [1], "y": 1}, {"x": [1, 2], "y": 2}],
         output_signature={"x": rx.TensorSpec([None], "int32"), "y": rx.TensorSpec([], "int32")},

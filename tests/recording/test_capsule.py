@@ -272,6 +272,15 @@ def test_what_a_capsule_holds_is_listed(
     assert "name the script" in capsys.readouterr().err
 
 
+def test_a_path_may_go_up_from_a_link(
+    capsule: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "link").symlink_to(capsule)
+    for path in (f"../{capsule.name}", "../.."):
+        assert main(["replay", f"{tmp_path}/link/{path}", "--list"]) == 0
+        assert "checkpoint: w" in capsys.readouterr().out
+
+
 # ------------------------------------------------------------------ recordings
 
 

@@ -26,6 +26,13 @@ def test_everything_is_as_tensorflow_reads_it(prefix: Path):
         np.testing.assert_array_equal(found, value)
 
 
+def test_a_file_system_may_give_less_than_was_asked_for(monkeypatch: pytest.MonkeyPatch):
+    reader, wanted, pread = rx.train.load_checkpoint(NAMES), expected(NAMES), os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, at: pread(file, min(count, 7), at))
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(as_recorded(reader.get_tensor(name)), value)
+
+
 def test_names_are_found_with_and_without_what_tensorflow_adds():
     reader = rx.train.load_checkpoint(OBJECTS)
     for name in ("model/w", "model/w/.ATTRIBUTES/VARIABLE_VALUE"):

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, final
 
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import override
 from replicax._src.cli._devices import device_environments
 from replicax._src.cli._errand import Errand, KeptPrograms
@@ -147,7 +148,7 @@ def base_environment(
     base.pop(KEY_VARIABLE, None)  # it is between launchers
     base["PYTHONUNBUFFERED"] = "1"
     if options.record is not None:
-        base["REPLICAX_RECORD"] = os.path.abspath(options.record)
+        base["REPLICAX_RECORD"] = absolute_path(options.record, "--record")
         base["REPLICAX_RECORD_TRAPS"] = options.traps
     base["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
     return base

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from replicax._src._errors import DataLossError
+from replicax._src._local_path import made_absolute
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._options import LaunchOptions, Range
 from replicax._src.cli._workers import dies_with_us
@@ -163,13 +164,13 @@ def _opened(path: str, step: int | None, folder: str) -> Recorded:
     """Opens a capsule, before anything of it is used; of a recording one is made."""
     last = last_step_of(path)
     if last is not None:
-        path = write_capsule(os.path.abspath(path), os.path.join(folder, "capsule"), step or last)
+        path = write_capsule(made_absolute(path), os.path.join(folder, "capsule"), step or last)
     return Recorded(path)
 
 
 def _recording_of(path: str, recorded: Recorded) -> str:
     """Returns the path of a recording that a capsule was made of for this replay; "" of others."""
-    path = os.path.abspath(path)
+    path = made_absolute(path)
     return "" if path == recorded.path else path
 
 

@@ -195,7 +195,8 @@ def padded_column(
     fill: Any = (b"" if dtype == STRING else 0) if value is None else value
     batch = np.full((len(arrays), *shape), fill, dtype)
     for index, array in enumerate(arrays):
-        batch[(index, *[slice(size) for size in array.shape])] = array
+        # Without `...`, a text would be put there in the array that it is in.
+        batch[(index, ..., *[slice(size) for size in array.shape])] = array
     return batch
 
 

@@ -19,6 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from replicax._src._errors import CheckpointError, DataLossError
+from replicax._src._local_path import made_absolute
 from replicax._src.checkpoints import require_whole
 from replicax._src.recording._capsule import FORMAT, MANIFEST, VERSION, is_count, sum_of
 from replicax._src.recording._inputs import as_argument, from_bytes, from_line, leaves_in
@@ -71,7 +72,7 @@ class Recorded:
         Raises:
           DataLossError: it is not there, is damaged, or is something else.
         """
-        self.path = os.path.abspath(path)
+        self.path = made_absolute(path)
         content = _manifest(self.path)
         self.step: int = content["step"]
         self.after: int = content["after"]

@@ -33,7 +33,6 @@ NO_ARRAY = "no array"  # for a dtype
 _PIECE = 8 << 20  # bytes that are read and checked at once
 _SMALL = 64 << 10  # bytes up to which some more are read with a tensor
 _AHEAD = 256 << 10
-_ENDED = "the file ended while it was read"
 _MOST_INDEX = 1 << 30
 _BIG_ENDIAN = 1
 
@@ -276,7 +275,7 @@ class Bundle:
             found.byteswap(inplace=True)
         return found
 
-    def _small(self, tensor: Tensor) -> bytearray:
+    def _small(self, tensor: Tensor) -> bytearray | np.ndarray:
         """Returns the bytes of a tensor; some more are read with it."""
         ahead, start, content = self._ahead
         place = tensor.offset - start
@@ -284,8 +283,8 @@ class Bundle:
             place, content = 0, os.pread(self._file(tensor.shard), _AHEAD, tensor.offset)
             self._ahead = tensor.shard, tensor.offset, content
         found = bytearray(content[place : place + tensor.size])
-        if len(found) < tensor.size:
-            raise self._wrong(tensor, _ENDED)
+        if len(found) < tensor.size:  # some file systems give less at once
+            return self._large(tensor)
         self._require_checksum(tensor, checksum_of(found))
         return found
 
@@ -306,7 +305,7 @@ class Bundle:
             piece = into[start : start + min(_PIECE, tensor.size - done)]
             count = self._read_into(tensor.shard, piece, tensor.offset + done)
             if not count:
-                raise self._wrong(tensor, _ENDED)
+                raise self._wrong(tensor, "the file ended while it was read")
             checksum = checksum_of(piece[:count], checksum)
             done += count
         return checksum

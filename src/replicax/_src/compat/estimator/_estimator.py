@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from replicax._src import _warnings
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import PyTree
 from replicax._src.checkpoints import latest_checkpoint
 from replicax._src.compat._strategy import averaged_losses
@@ -397,7 +398,7 @@ def _chosen_directory(model_dir: str | os.PathLike[str] | None, config: RunConfi
     if chosen is None:
         chosen = tempfile.mkdtemp()
         _warnings.warn(f"The estimator saves to the temporary directory {chosen}: no `model_dir`.")
-    return os.path.abspath(chosen)
+    return absolute_path(chosen, "model_dir")
 
 
 def _selected(predictions: PyTree, keys: list[str] | None) -> Any:
