@@ -1,5 +1,6 @@
 """Eager updates write into the optimizer's state, and no array that other code has changes."""
 
+import threading
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 import replicax as rx
 from replicax._src.training._optimizer_state import OptimizerState
-from replicax._src.variable import _program_state, own_storage
+from replicax._src.variable import _program_state, mesh_of, own_storage
 from tests.replicas import mirrored
 
 
@@ -116,6 +117,33 @@ def test_ctrl_c_after_the_program_ran_loses_nothing(strategy: Any, monkeypatch: 
     same.step()
     for number, expected in zip(model.numbers(), same.numbers(), strict=True):
         np.testing.assert_array_equal(number, expected)
+
+
+def test_an_update_of_another_thread_comes_in_between(monkeypatch: pytest.MonkeyPatch):
+    layout = rx.distribute.StateLayout(over_replicas="optimizer", min_size=0)
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"], state_layout=layout)
+    with strategy.scope():
+        weights = rx.Variable(jnp.ones(4))
+        optimizer = rx.Optimizer(optax.adam(0.1))
+    gradient = jnp.ones(4)
+    optimizer.apply_gradients([(gradient, weights)])
+    mesh = mesh_of(weights)
+    wait_for, others = mesh.wait_for, []
+
+    def wait_after_another(inputs: Any) -> None:
+        if not others:
+            others.append(
+                threading.Thread(target=optimizer.apply_gradients, args=([(gradient, weights)],))
+            )
+            others[0].start()
+            others[0].join()
+        wait_for(inputs)
+
+    monkeypatch.setattr(mesh, "wait_for", wait_after_another)
+    optimizer.apply_gradients([(gradient, weights)])
+    assert others
+    assert optimizer.iterations.numpy() == 3
+    np.testing.assert_allclose(weights.numpy(), 0.7, rtol=1e-5)
 
 
 def test_large_state_is_copied_in_portions(strategy: Any, monkeypatch: pytest.MonkeyPatch):

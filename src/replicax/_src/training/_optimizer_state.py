@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -209,10 +210,7 @@ class OptimizerState:
     def _update_eagerly(self, gradients: list[Any]) -> None:
         launch = append_result
         if self._communicates:
-            with UPDATING:
-                arrays = [whole_of(each) for each in (*self.variables, *self.state)]
-            given = [gradient for gradient in gradients if gradient is not None]
-            mesh_of(self.variables[0]).wait_for([*given, *arrays])  # without the lock
+            self._wait_for_inputs(gradients)  # without the lock
             launch = self._launch
         done: list[Any] = []
         with UPDATING:  # no compiled function may take the values meanwhile
@@ -226,6 +224,20 @@ class OptimizerState:
                     except KeyboardInterrupt:
                         self._store(present, *done[0][:3])
                         raise
+
+    def _wait_for_inputs(self, gradients: list[Any]) -> None:
+        given = [gradient for gradient in gradients if gradient is not None]
+        before: list[Any] = []
+        while True:
+            with UPDATING:
+                arrays = _wholes([*self.variables, *self.state])
+            try:
+                mesh_of(self.variables[0]).wait_for([*given, *arrays])
+                return
+            except RuntimeError:  # a program of another thread may have written into them
+                if before and all(map(operator.is_, before, arrays)):
+                    raise
+                before = arrays
 
     def _update_in_program(self, gradients: list[Any]) -> None:
         if self._is_cut:
