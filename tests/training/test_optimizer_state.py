@@ -98,6 +98,23 @@ def test_an_update_that_fails_leaves_all_as_it_was(strategy: Any):
     assert model.optimizer.iterations.numpy() == 2
 
 
+def test_an_update_that_fails_as_it_runs_says_what_is_lost(
+    strategy: Any, monkeypatch: pytest.MonkeyPatch
+):
+    def out_of_memory(_: Any, gradients: Any, values: Any, slots: list[Any], count: Any) -> Any:
+        for each in slots:
+            each.delete()  # as JAX does with what it has taken
+        raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    model = Model(strategy)
+    model.step()
+    monkeypatch.setattr(model.optimizer._built, "_program", out_of_memory)
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED") as caught:
+        model.step()
+    (slot, *_) = model.optimizer.variables[1:]
+    assert f"updating {slot.name}, " in " ".join(caught.value.__notes__)
+
+
 def test_ctrl_c_after_the_program_ran_loses_nothing(strategy: Any, monkeypatch: pytest.MonkeyPatch):
     model, same = Model(strategy), Model(strategy)
     for each in (model, same):

@@ -27,6 +27,7 @@ from replicax._src.variable import (
     Variable,
     catch_up,
     mesh_of,
+    note_lost,
     own_wholes,
     set_whole,
     whole_of,
@@ -217,6 +218,9 @@ class OptimizerState:
             present, *inputs = self._inputs(gradients, own_wholes)
             try:
                 launch(done, functools.partial(self._program, present), inputs)
+            except Exception as error:
+                note_lost(error, self.state, inputs[2])
+                raise
             finally:  # also if Ctrl-C came when the program had run: the old state is gone
                 if done:
                     try:
