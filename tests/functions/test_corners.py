@@ -145,6 +145,14 @@ def test_numbers_that_replicas_compute(strategy: Any, executor: Any):
     assert (small, written) == (7, 2.5)
 
 
+def test_numbers_that_are_written_in_code_that_is_compiled_again(strategy: Any, executor: Any):
+    """As of a cell that is run again: the code is equal, and the numbers are other objects."""
+    for _ in range(2):
+        scope: dict[str, Any] = {}
+        exec(compile("replica_fn = lambda: (2.5, (3.5, 1000))", "a cell", "exec"), scope)
+        assert executor.run(strategy, scope["replica_fn"]) == (2.5, (3.5, 1000))
+
+
 def test_numbers_that_are_written_where_replicas_meet(strategy: Any, executor: Any):
     found: list[Any] = []
 

@@ -227,3 +227,16 @@ def test_a_variable_that_replicas_return_is_each_ones_copy():
     for call in (lambda: strategy.run(replica_fn), compiled, compiled):
         found = [strategy.experimental_local_results(each) for each in call()]
         assert [[float(part) for part in parts] for parts in found] == [[1, 2], [3, 3]]
+
+
+@pytest.mark.parametrize("aggregation", ["NONE", "SUM"])
+def test_a_variable_that_replicas_return_is_not_read_for_all(aggregation: Any):
+    strategy = mirrored(2)
+    with strategy.scope():
+        own = rx.Variable(
+            0.0, synchronization=rx.VariableSynchronization.ON_READ, aggregation=aggregation
+        )
+    compiled = rx.function(lambda: strategy.run(lambda: own.assign_add(1.0)))
+    for number in (1.0, 2.0):
+        assert parts_of(strategy, compiled()) == [number, number]
+    assert not compiled.explain().collectives

@@ -1,5 +1,6 @@
 """Eager updates write into the optimizer's state, and no array that other code has changes."""
 
+import threading
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 import replicax as rx
 from replicax._src.training._optimizer_state import OptimizerState
-from replicax._src.variable import _program_state, own_storage
+from replicax._src.variable import _program_state, mesh_of, own_storage
 from tests.replicas import mirrored
 
 
@@ -97,6 +98,23 @@ def test_an_update_that_fails_leaves_all_as_it_was(strategy: Any):
     assert model.optimizer.iterations.numpy() == 2
 
 
+def test_an_update_that_fails_as_it_runs_says_what_is_lost(
+    strategy: Any, monkeypatch: pytest.MonkeyPatch
+):
+    def out_of_memory(_: Any, gradients: Any, values: Any, slots: list[Any], count: Any) -> Any:
+        for each in slots:
+            each.delete()  # as JAX does with what it has taken
+        raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    model = Model(strategy)
+    model.step()
+    monkeypatch.setattr(model.optimizer._built, "_program", out_of_memory)
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED") as caught:
+        model.step()
+    (slot, *_) = model.optimizer.variables[1:]
+    assert f"updating {slot.name}, " in " ".join(caught.value.__notes__)
+
+
 def test_ctrl_c_after_the_program_ran_loses_nothing(strategy: Any, monkeypatch: pytest.MonkeyPatch):
     model, same = Model(strategy), Model(strategy)
     for each in (model, same):
@@ -116,6 +134,33 @@ def test_ctrl_c_after_the_program_ran_loses_nothing(strategy: Any, monkeypatch: 
     same.step()
     for number, expected in zip(model.numbers(), same.numbers(), strict=True):
         np.testing.assert_array_equal(number, expected)
+
+
+def test_an_update_of_another_thread_comes_in_between(monkeypatch: pytest.MonkeyPatch):
+    layout = rx.distribute.StateLayout(over_replicas="optimizer", min_size=0)
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"], state_layout=layout)
+    with strategy.scope():
+        weights = rx.Variable(jnp.ones(4))
+        optimizer = rx.Optimizer(optax.adam(0.1))
+    gradient = jnp.ones(4)
+    optimizer.apply_gradients([(gradient, weights)])
+    mesh = mesh_of(weights)
+    wait_for, others = mesh.wait_for, []
+
+    def wait_after_another(inputs: Any) -> None:
+        if not others:
+            others.append(
+                threading.Thread(target=optimizer.apply_gradients, args=([(gradient, weights)],))
+            )
+            others[0].start()
+            others[0].join()
+        wait_for(inputs)
+
+    monkeypatch.setattr(mesh, "wait_for", wait_after_another)
+    optimizer.apply_gradients([(gradient, weights)])
+    assert others
+    assert optimizer.iterations.numpy() == 3
+    np.testing.assert_allclose(weights.numpy(), 0.7, rtol=1e-5)
 
 
 def test_large_state_is_copied_in_portions(strategy: Any, monkeypatch: pytest.MonkeyPatch):

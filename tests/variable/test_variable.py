@@ -366,3 +366,25 @@ def test_each_replica_reads_an_array_of_its_own(strategy: Any, executor: Any):
 
     if strategy.extended.parameter_devices != strategy.extended.worker_devices:
         assert float(executor.run(strategy, merged)) == 3.0  # one read, outside of the replicas
+
+
+def test_each_replica_reads_an_array_of_its_own_of_a_variable_of_others(executor: Any):
+    with mirrored(3).scope():
+        v = rx.Variable(2.0)
+    for _ in range(2):
+        found = executor.run(mirrored(2), v.value)
+        assert isinstance(found, rx.distribute.PerReplica)
+        assert [part.devices() for part in found.values] == [{each} for each in jax.devices()[:2]]
+        v.assign_add(1.0)
+
+
+def test_a_variable_shown_in_a_function_that_jax_traces_is_read_as_before():
+    strategy = mirrored(2)
+    v = rx.Variable(2.0)
+
+    def read() -> Any:
+        jax.jit(lambda: repr(v) and 1.0)()
+        return v.value()
+
+    found: Any = strategy.run(read)
+    assert [part.devices() for part in found.values] == [{each} for each in jax.devices()[:2]]

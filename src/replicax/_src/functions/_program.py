@@ -337,12 +337,7 @@ class Program:
             except Exception as error:
                 if remark := remark_on(error):
                     add_note(error, remark)
-                if lost := self._state.lost():
-                    add_note(
-                        error,
-                        f"(the program was updating {', '.join(lost[:6])} in place when it failed; "
-                        "assign these variables again, from a checkpoint for example)",
-                    )
+                self._state.note_lost(error)
                 raise
             finally:  # also if Ctrl-C came when the program had run
                 if done:

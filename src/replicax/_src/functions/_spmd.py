@@ -106,4 +106,4 @@ def run_in_trace(
 
 
 def _has_numbers(structure: PyTree) -> bool:
-    return any(isinstance(leaf, int | float | complex) for leaf in leaves_of(structure))
+    return any(isinstance(leaf, int | float | complex) for leaf in leaves_of(structure, is_leaf))

@@ -19,7 +19,6 @@ from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.context import EACH
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh
-from replicax._src.functions._code import codes_in
 from replicax._src.functions._retry import OnlyPython
 from replicax._src.values import TracedBuffers, component, is_distributed_value, is_leaf
 from replicax._src.variable import Change, Variable
@@ -138,16 +137,18 @@ class Provenance:
         return not _jax_internals.made_since(self._trace, self._start, leaf)
 
     def _numbers_written(self) -> Iterator[object]:
-        """Yields the constants of the replica function, and of the functions that lead here."""
+        """Yields the constants in the replica function, and in the functions that lead here."""
+        # Not by `codes_in`: code that is compiled again is equal, and has other numbers.
+        constants: list[object] = [self._code]
         frame = sys._getframe(1)
-        codes = [*codes_in(self._code)]
         while frame is not None:
-            codes.append(frame.f_code)
+            constants.append(frame.f_code)
             frame = frame.f_back
-        constants: list[object] = [each.co_consts for each in codes]
         while constants:
             each = constants.pop()
-            if isinstance(each, tuple):
+            if isinstance(each, CodeType):
+                constants += each.co_consts
+            elif isinstance(each, tuple):
                 constants += each
             else:
                 yield each

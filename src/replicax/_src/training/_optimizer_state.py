@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from replicax._src.variable import (
     Variable,
     catch_up,
     mesh_of,
+    note_lost,
     own_wholes,
     set_whole,
     whole_of,
@@ -209,16 +211,16 @@ class OptimizerState:
     def _update_eagerly(self, gradients: list[Any]) -> None:
         launch = append_result
         if self._communicates:
-            with UPDATING:
-                arrays = [whole_of(each) for each in (*self.variables, *self.state)]
-            given = [gradient for gradient in gradients if gradient is not None]
-            mesh_of(self.variables[0]).wait_for([*given, *arrays])  # without the lock
+            self._wait_for_inputs(gradients)  # without the lock
             launch = self._launch
         done: list[Any] = []
         with UPDATING:  # no compiled function may take the values meanwhile
             present, *inputs = self._inputs(gradients, own_wholes)
             try:
                 launch(done, functools.partial(self._program, present), inputs)
+            except Exception as error:
+                note_lost(error, self.state, inputs[2])
+                raise
             finally:  # also if Ctrl-C came when the program had run: the old state is gone
                 if done:
                     try:
@@ -226,6 +228,20 @@ class OptimizerState:
                     except KeyboardInterrupt:
                         self._store(present, *done[0][:3])
                         raise
+
+    def _wait_for_inputs(self, gradients: list[Any]) -> None:
+        given = [gradient for gradient in gradients if gradient is not None]
+        before: list[Any] = []
+        while True:
+            with UPDATING:
+                arrays = _wholes([*self.variables, *self.state])
+            try:
+                mesh_of(self.variables[0]).wait_for([*given, *arrays])
+                return
+            except RuntimeError:  # a program of another thread may have written into them
+                if before and all(map(operator.is_, before, arrays)):
+                    raise
+                before = arrays
 
     def _update_in_program(self, gradients: list[Any]) -> None:
         if self._is_cut:

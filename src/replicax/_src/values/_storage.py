@@ -54,7 +54,9 @@ class Storage(abc.ABC):
             self._elsewhere = weakref.WeakValueDictionary()
         found = self._elsewhere.get(device)
         if found is None or found.is_deleted():
-            found = self._elsewhere[device] = put(array, device)
+            found = put(array, device)
+            if found is not array:  # nothing is moved while JAX traces a function
+                self._elsewhere[device] = found
         return found
 
     @property

@@ -41,6 +41,7 @@ from replicax._src.variable._policy import VariableAggregation as VariableAggreg
 from replicax._src.variable._policy import VariableSynchronization as VariableSynchronization
 from replicax._src.variable._program_state import ProgramState as ProgramState
 from replicax._src.variable._program_state import VariableGone as VariableGone
+from replicax._src.variable._program_state import note_lost as note_lost
 from replicax._src.variable._program_state import own_wholes as own_wholes
 from replicax._src.variable._program_state import write_watchers as write_watchers
 from replicax._src.variable._scatter import IndexedSlices as IndexedSlices

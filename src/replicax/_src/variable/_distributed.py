@@ -311,7 +311,7 @@ class MirroredVariable(DistributedVariable):
             self._synchronization = VariableSynchronization.ON_WRITE
 
     def _read_all(self) -> jax.Array:
-        return self._buffers.collected
+        return only_copy(self._buffers)  # for all replicas here, or for one of another strategy
 
     def _update_in_replica(
         self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored

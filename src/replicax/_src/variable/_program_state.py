@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 import jax
 import jax.numpy as jnp
 
+from replicax._src._errors import add_note
 from replicax._src._jax_internals import ConcreteArray, local_shards, uncommitted
 from replicax._src._typing import override
 from replicax._src.values import Storage, UnsettledStorage
@@ -164,11 +165,9 @@ class ProgramState:
         stored = variable._stored
         return type(stored) is StateSlot and stored._state is self
 
-    def lost(self) -> list[str]:
-        """Returns the names of the variables whose values a program took, and then failed."""
-        pairs = zip(self._variables, self.arrays, strict=True)
-        found = [(variable(), array) for variable, array in pairs if array is not None]
-        return [each.name for each, array in found if each is not None and array.is_deleted()]
+    def note_lost(self, error: Exception) -> None:
+        """Notes in the error of the program which variables have no value any more."""
+        note_lost(error, [variable() for variable in self._variables], self.arrays)
 
     def forget(self, index: int) -> None:
         """Forgets a variable that has another value now, or is gone."""
@@ -257,6 +256,22 @@ def own_wholes(variables: Sequence[Any]) -> list[Any]:
         if len(portions) > 1:
             jax.block_until_ready(copies)
     return wholes
+
+
+def note_lost(error: Exception, variables: Sequence[Any], arrays: Sequence[Any]) -> None:
+    """Notes in the error of a program that was given `arrays` which variables it took them from."""
+    pairs = zip(variables, arrays, strict=True)
+    lost = [
+        each.name
+        for each, array in pairs
+        if each is not None and array is not None and array.is_deleted()
+    ]
+    if lost:
+        add_note(
+            error,
+            f"(the program was updating {', '.join(lost[:6])} in place when it failed; "
+            "assign these variables again, from a checkpoint for example)",
+        )
 
 
 _PORTION = 1 << 28  # bytes on a device that are copied together

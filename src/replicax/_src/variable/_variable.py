@@ -479,10 +479,10 @@ class Reference:
 
 
 def only_copy(storage: Storage) -> jax.Array:
-    """Returns the only copy of a value; in a replica, as an array on its device."""
+    """Returns the value that all copies have; in a replica, as an array on its device."""
     context = current_replica() if thread_state.frames else None
     if context is None or storage.is_traced:
-        return storage.component(0)
+        return storage.collected
     devices = replica_devices_of(context.strategy)
     return storage.on_device(devices[first_of(replica_id_of(context))])
 
