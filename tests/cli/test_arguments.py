@@ -1,6 +1,7 @@
 """The command line of `replicax launch`, and the shares of the devices."""
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,8 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch):
         device_environments(3, 2, {"CUDA_VISIBLE_DEVICES": "0,1"})
     with pytest.raises(Usage, match="Start fewer workers"):
         device_environments(3, None, {"CUDA_VISIBLE_DEVICES": "0,1"})
+
+
+def test_commands_run_in_threads_which_get_no_signals(tmp_path: Path):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(main, ["migrate", str(tmp_path)]).result() == 0

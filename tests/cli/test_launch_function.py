@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.cli import launch_function
 from tests.cli.launches import environment
 
 DATA = np.arange(3.0, dtype=np.float32)
@@ -95,3 +97,13 @@ def test_what_cannot_be_sent():
         rx.launch("train.py", workers=2)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="workers 0"):
         rx.launch(print, workers=0)
+
+
+@pytest.mark.parametrize("error", [OSError, ValueError])
+def test_errors_of_a_launch_that_prints_to_standard_output(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)  # of the descriptor 1
+    with pytest.raises(error, match="no way"), launch_function._console() as log:
+        log.close(60.0)
+        raise error("no way")

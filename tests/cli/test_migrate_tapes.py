@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.cli.porting import advice, ported
 
@@ -165,3 +166,35 @@ def test_gradients_without_a_name_stay_where_the_name_is_taken_or_not_all_is_pla
     assert ported(WITHOUT_A_NAME.replace("(x):\n", "(x):\n    gradients = []\n")).left == 4
     assert ported(WITHOUT_A_NAME.replace("loss, [w])", "loss, list([w]))")).left == 2
     assert ported(WITHOUT_A_NAME.replace("loss, w)", "loss, w) if x else 0")).left == 2
+
+
+BESIDE_EACH_OTHER = """
+import tensorflow as tf
+v, w = tf.Variable(1.0), tf.Variable(2.0)
+def step(x):
+    with tf.GradientTape() as one:
+        first = x * v * w
+    with tf.GradientTape() as other:
+        second = x * v * v * w
+    dv = one.gradient(first, v)
+    v.assign_sub(dv)
+    x = 0.0
+    dw = other.gradient(second, w)
+    w.assign_sub(dw)
+    return first, second
+"""
+
+
+def test_blocks_beside_each_other_are_computed_before_variables_change():
+    result = ported(BESIDE_EACH_OTHER)
+    assert result.left == 0
+    names: dict[str, Any] = {}
+    exec(result.new, names)  # noqa: S102
+    np.testing.assert_allclose(names["step"](3.0), (6.0, 6.0))
+    np.testing.assert_allclose((names["v"].numpy(), names["w"].numpy()), (-5.0, -1.0))
+
+
+@pytest.mark.parametrize("line", ["v.assign(7.0)", "x = 7.0", "x += 1", "o.x = 1", "change(v)"])
+def test_gradients_without_a_name_stay_where_a_line_changes_what_their_block_reads(line: str):
+    program = WITHOUT_A_NAME.replace("    apply(zip(", f"    {line}\n    apply(zip(")
+    assert ported(program).left == 2

@@ -108,23 +108,23 @@ def test_greeting_has_a_challenge(said: bytes, challenge: str):
             assert link.challenge == challenge
 
 
-def test_a_greeting_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_dial, "_GREETING_SECONDS", 0.5)
+def test_a_greeting_that_never_ends_is_given_up():
     given_up = threading.Event()
+    ours, theirs = socket.socketpair()
 
     def speak_slowly() -> None:
-        sock, _ = listener.accept()
-        with sock, contextlib.suppress(OSError):
-            sock.sendall(_framing.GREETING + b" ")
+        with contextlib.suppress(OSError):
             while not given_up.wait(0.01):
-                sock.sendall(b"x")
+                theirs.sendall(b"x")
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with ours, theirs:
+        theirs.sendall(_framing.GREETING + b" x")
+        ours.settimeout(0.5)
         thread = threading.Thread(target=speak_slowly)
         thread.start()
         try:
             with pytest.raises(WrongProgram, match="no more than b'replicax-control 2 x"):
-                dial("127.0.0.1", listener.getsockname()[1], WAIT)
+                _dial._greeting(ours, _framing.LineBuffer(_framing.MESSAGE_LIMIT), "there")
         finally:
             given_up.set()
             thread.join()

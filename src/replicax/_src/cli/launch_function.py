@@ -131,10 +131,12 @@ def launch(
 @contextlib.contextmanager
 def _console() -> Iterator[Log]:
     """A log that goes where `print` goes: also into a cell of a notebook."""
+    descriptor = None
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        if sys.stdout.fileno() == 1:
-            yield Log()
-            return
+        descriptor = sys.stdout.fileno()
+    if descriptor == 1:
+        yield Log()
+        return
     reader, writer = os.pipe()
 
     def copy() -> None:

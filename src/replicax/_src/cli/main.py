@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 
 from replicax import __version__
@@ -51,12 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _ended_by_exception() -> Iterator[None]:
-    """Lets signals that end a command end what it has started, too, and remove its folders."""
+    """Lets signals that end a command end what it has started, too, and remove its folders.
+
+    Only the main thread gets signals; in another, the caller ends the command in its own way.
+    """
 
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)
 
     ours = [each for each in _ENDING_SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
     for number in ours:
         signal.signal(number, leave)
     try:

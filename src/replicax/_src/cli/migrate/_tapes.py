@@ -26,6 +26,8 @@ from replicax._src.cli.migrate._turned import GRADIENTS, Asked, Late, Turned, as
 # Classes of models, which are built by their first call; what tells of inputs.
 _OWN_MODELS = re.compile(r"\bclass \w+\((\w+\.)*Model\b")
 _INPUTS = re.compile(r"\bInput(Layer)?\(|\b(batch_)?input_(shape|dim)\b")
+# Functions that change nothing.
+_PLAIN = m.Name(m.MatchRegex("dict|float|int|len|list|print|range|reversed|sorted|sum|tuple|zip"))
 
 
 @final
@@ -246,7 +248,7 @@ class Tapes:
         between = (block.end, self._source.start(lines[0].statement))
         if any(each.loss not in given for each in lines) or _are_asked_for(given, lines):
             return None
-        is_early = self._is_read_between(given, between, lines)
+        is_early = self._is_read_between(given, between, lines) or self._may_change(block, between)
         if any(each.target is None for each in lines) and (
             len(lines) > 1 or by_arrays or is_early or not self._can_be_named(lines[0])
         ):
@@ -456,6 +458,23 @@ class Tapes:
             for name in given
             for assignment in scope[name]
             for access in assignment.references
+        )
+
+    def _may_change(self, block: Block, between: Range) -> bool:
+        """Returns whether lines below a block may change what it reads, or are another block."""
+        start, end = between
+        names = {each.value for each in names_in(block)}
+        beside = getattr(self._source.parent(block.node), "body", ())
+        lines = [each for each in beside if start <= self._source.start(each) < end]
+        part = m.Attribute() | m.Subscript()
+        changing = m.Call(m.DoesNotMatch(_PLAIN)) | m.AssignTarget(part) | m.AugAssign(part)
+        return any(
+            m.findall(line, changing)
+            or any(
+                each.value in names and self._source.is_bound(each)
+                for each in found_in(line, cst.Name)
+            )
+            for line in lines
         )
 
     def _can_be_asked_at(self, end: Place, lines: list[Asked]) -> bool:
