@@ -1,5 +1,6 @@
 """The small costs of a compiled step: calling a function, and many steps in one call."""
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,14 @@ from jax.sharding import PartitionSpec as P
 
 import replicax as rx
 from benchmarks.harness.sides import Side, Work
-from benchmarks.training.jax_steps import AXIS, ByHand, Replicax, launching, mirrored
+from benchmarks.training.jax_steps import (
+    AXIS,
+    ByHand,
+    Replicax,
+    few_in_flight,
+    launching,
+    mirrored,
+)
 from benchmarks.training.models import MODELS
 
 Call = Callable[[], Any]
@@ -86,8 +94,9 @@ def steps_in_one_call(devices: int, count: int) -> Call:
 
 def steps_by_hand_in_calls(devices: int, count: int) -> Call:
     """Returns what makes them by hand in as many calls."""
-    step = ByHand(MODELS["tiny"], jax.devices()[:devices])
-    return lambda: [step.launch() for _ in range(count)]
+    launch = ByHand(MODELS["tiny"], jax.devices()[:devices]).launch
+    launch = few_in_flight(launch, collections.deque())  # for each step, and not for each ten
+    return lambda: [launch() for _ in range(count)]
 
 
 def steps_by_hand_in_one_call(devices: int, count: int) -> Call:

@@ -297,20 +297,34 @@ class JaxStep(Side):
 def launching(launch: Callable[[], Any]) -> Work:
     """Returns the work of launching so many steps with a few in flight, until all are done.
 
-    Not with all in flight: on virtual CPU devices the collectives of some 30 programs, each for 8
-    devices, can take all threads and wait for each other forever. It returns the last losses.
+    It returns the last losses.
     """
 
     def work(count: int) -> list[Any]:
         flying: collections.deque[Any] = collections.deque()
+        next_one = few_in_flight(launch, flying)
         for _ in range(count):
-            flying.append(launch())
-            if len(flying) > IN_FLIGHT:
-                jax.block_until_ready(flying.popleft())
+            next_one()
         wait_for_all()
         return list(flying)
 
     return work
+
+
+def few_in_flight(launch: Callable[[], Any], flying: collections.deque[Any]) -> Callable[[], Any]:
+    """Returns `launch`, which first waits for what is launched if that is more than a few.
+
+    Not with all in flight: on virtual CPU devices the collectives of some 30 programs, each for 8
+    devices, can take all threads and wait for each other forever. It keeps the results in `flying`.
+    """
+
+    def launched() -> Any:
+        flying.append(launch())
+        if len(flying) > IN_FLIGHT:
+            jax.block_until_ready(flying.popleft())
+        return flying[-1]
+
+    return launched
 
 
 def wait_for_all() -> None:

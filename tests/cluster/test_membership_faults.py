@@ -138,3 +138,17 @@ def test_a_thread_that_exits_ends_nothing_and_says_nothing():
         assert job.wait() == [0, 0], job.outputs()
         assert "Traceback" not in job.output(1), job.outputs()
         assert "done" in job.output(1)
+
+
+def test_a_failure_is_told_where_the_server_is_slow_to_read_it():
+    base = """
+from replicax._src.cluster.control import _server
+failed = _server._HANDLERS["failed"]
+def slowly(*args):
+    time.sleep(1)
+    failed(*args)
+_server._HANDLERS["failed"] = slowly
+"""
+    with job_with("raise ValueError('bad row 17')", 2, 0, LIGHT + STAND_IN + base) as job:
+        assert job.wait() == [1, 1], job.outputs()
+        assert "failed: ValueError: bad row 17; worker 1 leaves" in job.output(1), job.outputs()

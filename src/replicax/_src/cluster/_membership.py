@@ -320,6 +320,9 @@ class Membership:
             if self._status is None:
                 self.leave(status)
                 return
+            if self._server is not None and not self._departed:
+                # The server in this process may not have read that this worker has failed.
+                self._client.is_down.wait(4.0)
         except BaseException:
             self._status = self._status or _exits.INTERRUPTED_STATUS
             raise
