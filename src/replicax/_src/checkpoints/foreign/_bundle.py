@@ -121,7 +121,7 @@ class Bundle:
         self._files: dict[int, int] = {}
         self._opening = threading.Lock()
         self._ahead = (0, 0, b"")  # some bytes of a file, from there: most read all, in order
-        content = _whole_file(self.index)
+        content = _content_of(self.index)
         self.mark = f"{checksum_of(content):08x}-{len(content)}"
         try:
             self._take(read_table(content))
@@ -399,7 +399,7 @@ def _regular_size(path: str) -> int:
     return status.st_size
 
 
-def _whole_file(path: str) -> bytes:
+def _content_of(path: str) -> bytes:
     try:
         size = _regular_size(path)
     except (FileNotFoundError, NotADirectoryError):
