@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import jax
@@ -99,21 +99,10 @@ class ProgramState:
         return stored.exclusive
 
     def _copy(self, indices: Sequence[int]) -> None:
-        """Puts copies in place of values.
-
-        Many bytes are copied in portions: the variables have the copies at once, so that values
-        which no other code holds are freed before the next portion. Else the first step of training
-        would have all of its state twice.
-        """
-        portions = _portions(indices, self.arrays)
-        for portion in portions:
-            copies = _copied([self.arrays[index] for index in portion])
-            for index, copy in zip(portion, copies, strict=True):
-                self.arrays[index] = copy
-                if len(portions) > 1:
-                    self._settle(index)
-            for copy in copies if len(portions) > 1 else ():
-                copy.block_until_ready()  # memory is taken at once, and freed after the copy
+        """Puts copies in place of values; of several portions, the variables have them at once."""
+        for portion, is_one_of_several in _copied_in_portions(indices, self.arrays):
+            for index in portion if is_one_of_several else ():
+                self._settle(index)
 
     def _settle(self, index: int) -> None:
         """Gives a variable the value that is here as its own."""
@@ -246,15 +235,11 @@ def own_wholes(variables: Sequence[Any]) -> list[Any]:
     """
     wholes = [variable._whole for variable in variables]
     shared = [i for i, variable in enumerate(variables) if not variable._stored.exclusive]
-    portions = _portions(shared, wholes)
-    for portion in portions:
-        copies = _copied([wholes[index] for index in portion])
-        for index, copy in zip(portion, copies, strict=True):
-            wholes[index] = copy
+    for portion, _ in _copied_in_portions(shared, wholes):
+        for index in portion:
             stored = variables[index]._stored
-            variables[index]._store(stored.kind.holding(stored.mesh, copy, exclusive=True))
-        if len(portions) > 1:
-            jax.block_until_ready(copies)
+            kept = stored.kind.holding(stored.mesh, wholes[index], exclusive=True)
+            variables[index]._store(kept)
     return wholes
 
 
@@ -275,6 +260,24 @@ def note_lost(error: Exception, variables: Sequence[Any], arrays: Sequence[Any])
 
 
 _PORTION = 1 << 28  # bytes on a device that are copied together
+
+
+def _copied_in_portions(
+    indices: Sequence[int], arrays: list[Any]
+) -> Iterator[tuple[list[int], bool]]:
+    """Puts copies in place of arrays; yields each portion's indices, and if there are several.
+
+    If the variables then have the copies at once, values which no other code holds are freed before
+    the next portion. Else the first step of training would have all of its state twice.
+    """
+    portions = _portions(indices, arrays)
+    for portion in portions:
+        copies = _copied([arrays[index] for index in portion])
+        for index, copy in zip(portion, copies, strict=True):
+            arrays[index] = copy
+        yield portion, len(portions) > 1
+        if len(portions) > 1:
+            jax.block_until_ready(copies)  # memory is taken at once, and freed after the copy
 
 
 def _portions(indices: Sequence[int], arrays: Sequence[Any]) -> list[list[int]]:
